@@ -1,0 +1,1 @@
+//! Run directories: written atomically, read with migration by `schema_version`.

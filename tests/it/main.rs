@@ -1,0 +1,3 @@
+//! Integration tests; one file for each area.
+
+mod support;
