@@ -93,7 +93,7 @@ fn an_honest_run_passes_every_line() {
 #[test]
 #[allow(clippy::too_many_lines, reason = "one entry for each defect")]
 fn each_defect_of_other_clients_is_flagged() {
-    let defects: [(&str, Spoil, &[&str]); 16] = [
+    let defects: [(&str, Spoil, &[&str]); 15] = [
         (
             "sysbench draws the constant C anew for every value",
             |done, workload, rng| {
@@ -160,22 +160,6 @@ fn each_defect_of_other_clients_is_flagged() {
             "HammerDB draws items uniformly",
             |done, workload, rng| {
                 let ol_i_id = NuRand::new(0, 1, ITEMS, 0);
-                redraw(
-                    done,
-                    rng,
-                    &Constants {
-                        ol_i_id,
-                        ..workload.constants
-                    },
-                );
-            },
-            &["nurand_ol_i_id"],
-        ),
-        (
-            "go-tpc takes 8189 for the A of items",
-            |done, workload, rng| {
-                let c = workload.constants.ol_i_id.constant();
-                let ol_i_id = NuRand::new(8189, 1, ITEMS, c);
                 redraw(
                     done,
                     rng,
@@ -294,6 +278,24 @@ fn each_defect_of_other_clients_is_flagged() {
         assert_eq!(flagged(&sheet), expected, "{defect}");
         let worst = expected.iter().map(|name| line(&sheet, name).status).max();
         assert_eq!(worst, Some(VerdictStatus::Invalid), "{defect}");
+    }
+}
+
+/// go-tpc takes 8189 for the A of items. Only two of 8,192 values of the OR-ed part are missing,
+/// so it takes many draws to tell: as many as an hour's run makes.
+#[test]
+fn a_slightly_wrong_shape_is_seen_in_many_draws() {
+    let c = 1462;
+    let right = NuRand::new(8191, 1, ITEMS, c);
+    for (a, status) in [(8191, VerdictStatus::Pass), (8189, VerdictStatus::Invalid)] {
+        let nurand = NuRand::new(a, 1, ITEMS, c);
+        let mut rng = Seed(42).stream("shape", 0);
+        let mut counts = vec![0; 100_000];
+        for _ in 0..60_000_000 {
+            count(&mut counts, nurand.draw(&mut rng), 1);
+        }
+        let line = skew("nurand_ol_i_id", "", &counts, &right);
+        assert_eq!(line.status, status, "{line:?}");
     }
 }
 
@@ -447,9 +449,10 @@ fn the_p_value_is_that_of_the_chi_squared_distribution() {
 #[test]
 fn hot_values_keep_their_own_class_and_cold_ones_are_put_together() {
     // 100 observations: 50 and 30 expected alone, then 8 + 8, and the last 4 join them.
-    let (chi2, classes) = chi_squared(&[8, 50, 4, 30, 8], &[0.08, 0.5, 0.04, 0.3, 0.08]);
+    let probabilities = [0.08, 0.5, 0.04, 0.3, 0.08];
+    let (chi2, classes) = chi_squared(&[8, 50, 4, 30, 8], &probabilities, Pooled::Never);
     assert_eq!(classes, 3);
     assert!(chi2.abs() < 1e-9);
-    let (chi2, _) = chi_squared(&[8, 40, 4, 40, 8], &[0.08, 0.5, 0.04, 0.3, 0.08]);
+    let (chi2, _) = chi_squared(&[8, 40, 4, 40, 8], &probabilities, Pooled::Never);
     assert!((chi2 - (100.0 / 50.0 + 100.0 / 30.0)).abs() < 1e-9);
 }
