@@ -2,3 +2,4 @@
 
 mod session;
 mod support;
+mod tpcc;
