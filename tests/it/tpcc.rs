@@ -257,8 +257,6 @@ fn the_estimate_of_the_size_is_right(bench: &mut Bench) {
     };
     let real = bench.number(&total(""));
     let estimate = bench.workload.data_set().unwrap().bytes_estimate();
-    let item = bench.number(&total("AND relname = 'item'"));
-    println!("all {real} item {item} estimate {estimate}");
     let ratio = estimate as f64 / real as f64;
     assert!((1.0..1.1).contains(&ratio), "{estimate} for {real} bytes");
 }
