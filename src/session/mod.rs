@@ -122,6 +122,10 @@ impl Session {
         todo!()
     }
 
+    pub fn set_uninterruptible(&mut self, on: bool) {
+        let _ = on;
+    }
+
     /// `query` for SQL of one statement with one row and one column.
     pub fn query_value(&mut self, sql: &str) -> Result<Option<String>, SessionError> {
         let _ = sql;
