@@ -36,7 +36,10 @@ pub fn classify(settings: &BTreeMap<String, Setting>, unlogged: &[String]) -> Du
     if !unlogged.is_empty() {
         add(
             DurabilityClass::RisksCorruption,
-            format!("unlogged tables are empty after a crash: {}", unlogged.join(", ")),
+            format!(
+                "unlogged tables are empty after a crash: {}",
+                unlogged.join(", ")
+            ),
         );
     }
     match value("synchronous_commit") {
@@ -92,23 +95,38 @@ mod tests {
             (&[("synchronous_commit", "off")], &[], LosesRecentCommits, 1),
             (&[("synchronous_commit", "local")], &[], Preserved, 1),
             (
-                &[("synchronous_commit", "local"), ("synchronous_standby_names", "s1")],
+                &[
+                    ("synchronous_commit", "local"),
+                    ("synchronous_standby_names", "s1"),
+                ],
                 &[],
                 LosesRecentCommits,
                 1,
             ),
             (&[("full_page_writes", "off")], &[], RisksCorruption, 1),
-            (&[("fsync", "off"), ("synchronous_commit", "off")], &[], RisksCorruption, 2),
+            (
+                &[("fsync", "off"), ("synchronous_commit", "off")],
+                &[],
+                RisksCorruption,
+                2,
+            ),
             (&[], &["stock"], RisksCorruption, 1),
         ] {
             let unlogged: Vec<String> = unlogged.iter().map(|&t| str::to_owned(t)).collect();
             let found = classify(&settings(overrides), &unlogged);
-            assert_eq!((found.class, found.reasons.len()), (class, reasons), "{overrides:?}");
+            assert_eq!(
+                (found.class, found.reasons.len()),
+                (class, reasons),
+                "{overrides:?}"
+            );
         }
     }
 
     #[test]
     fn settings_that_could_not_be_read_are_not_called_safe() {
-        assert_eq!(classify(&BTreeMap::new(), &[]).class, DurabilityClass::Unknown);
+        assert_eq!(
+            classify(&BTreeMap::new(), &[]).class,
+            DurabilityClass::Unknown
+        );
     }
 }

@@ -14,24 +14,52 @@ pub fn facts(data_dir: Option<&Path>) -> BTreeMap<String, String> {
         }
     };
     let uname = rustix::system::uname();
-    add("kernel", Some(uname.release().to_string_lossy().into_owned()));
-    add("architecture", Some(uname.machine().to_string_lossy().into_owned()));
+    add(
+        "kernel",
+        Some(uname.release().to_string_lossy().into_owned()),
+    );
+    add(
+        "architecture",
+        Some(uname.machine().to_string_lossy().into_owned()),
+    );
     add("os", os_name());
     let cpu = procfs::CpuInfo::current().ok();
-    add("cpu_model", cpu.as_ref().and_then(|c| c.model_name(0).map(str::to_owned)));
+    add(
+        "cpu_model",
+        cpu.as_ref()
+            .and_then(|c| c.model_name(0).map(str::to_owned)),
+    );
     add("cpus", cpu.as_ref().map(|c| c.num_cores().to_string()));
     add(
         "cpus_usable",
-        std::thread::available_parallelism().ok().map(|n| n.to_string()),
+        std::thread::available_parallelism()
+            .ok()
+            .map(|n| n.to_string()),
     );
     add(
         "memory_bytes",
-        procfs::Meminfo::current().ok().map(|m| m.mem_total.to_string()),
+        procfs::Meminfo::current()
+            .ok()
+            .map(|m| m.mem_total.to_string()),
     );
-    add("load_average", procfs::LoadAverage::current().ok().map(|l| format!("{:.2}", l.one)));
-    add("transparent_huge_pages", selected("/sys/kernel/mm/transparent_hugepage/enabled"));
-    add("cpu_governor", line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"));
-    add("clock_source", line("/sys/devices/system/clocksource/clocksource0/current_clocksource"));
+    add(
+        "load_average",
+        procfs::LoadAverage::current()
+            .ok()
+            .map(|l| format!("{:.2}", l.one)),
+    );
+    add(
+        "transparent_huge_pages",
+        selected("/sys/kernel/mm/transparent_hugepage/enabled"),
+    );
+    add(
+        "cpu_governor",
+        line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+    );
+    add(
+        "clock_source",
+        line("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
+    );
     if let Some(mount) = data_dir.and_then(mount_of) {
         add("data_filesystem", Some(mount.fs_type));
         add("data_device", Some(mount.source));

@@ -90,13 +90,16 @@ impl Probe {
         self.session.set_uninterruptible(true);
         let mut out = ServerCounters::default();
         if let Err(reason) = &self.cpu {
-            out.unavailable.insert("server_cpu_s".to_owned(), reason.clone());
+            out.unavailable
+                .insert("server_cpu_s".to_owned(), reason.clone());
         }
         if let Err(problem) = self.finish_over(commits, &mut out) {
-            out.unavailable.insert("server_counters".to_owned(), problem.message);
+            out.unavailable
+                .insert("server_counters".to_owned(), problem.message);
         }
         if let (Some(begin), Some(end)) = (&self.begin, &self.end) {
-            out.checkpoints_timed = end.snapshot.checkpoints_timed - begin.snapshot.checkpoints_timed;
+            out.checkpoints_timed =
+                end.snapshot.checkpoints_timed - begin.snapshot.checkpoints_timed;
             out.checkpoints_requested =
                 end.snapshot.checkpoints_requested - begin.snapshot.checkpoints_requested;
             out.wal_bytes = match (begin.snapshot.wal_bytes, end.snapshot.wal_bytes) {
@@ -105,8 +108,10 @@ impl Probe {
             };
             out.server_cpu_s = begin.cpu_s.zip(end.cpu_s).map(|(a, b)| (b - a).max(0.0));
         } else {
-            out.unavailable
-                .insert("checkpoints".to_owned(), "the server did not answer at both ends".into());
+            out.unavailable.insert(
+                "checkpoints".to_owned(),
+                "the server did not answer at both ends".into(),
+            );
         }
         out
     }
@@ -134,8 +139,10 @@ impl Probe {
             );
         }
         let data = read_data(&mut self.session, &self.schema, &self.data_counters)?;
-        for ((name, _, profile), (after, before)) in
-            self.data_counters.iter().zip(data.iter().zip(&self.data_before))
+        for ((name, _, profile), (after, before)) in self
+            .data_counters
+            .iter()
+            .zip(data.iter().zip(&self.data_before))
         {
             out.data.push(DataCounterDelta {
                 name: name.clone(),
@@ -195,6 +202,9 @@ pub fn unlogged_tables(session: &mut Session, schema: &str) -> Result<Vec<String
          ORDER BY 1"
     );
     let results = session.query(&sql)?;
-    Ok(results.into_iter().flat_map(|r| r.rows).filter_map(|mut row| row.pop().flatten()).collect())
+    Ok(results
+        .into_iter()
+        .flat_map(|r| r.rows)
+        .filter_map(|mut row| row.pop().flatten())
+        .collect())
 }
-

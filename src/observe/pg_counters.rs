@@ -18,9 +18,18 @@ pub(super) struct Snapshot {
 /// One round trip for all of it.
 pub(super) fn read(session: &mut Session) -> Result<Snapshot, SessionError> {
     let results = session.query(&sql(session.version()))?;
-    let row = results.into_iter().next().and_then(|r| r.rows.into_iter().next());
-    let row = row.ok_or_else(|| SessionError::wrong_result("pg_stat_database has no row for us"))?;
-    let number = |i: usize| row.get(i).cloned().flatten().and_then(|v| v.parse::<i64>().ok());
+    let row = results
+        .into_iter()
+        .next()
+        .and_then(|r| r.rows.into_iter().next());
+    let row =
+        row.ok_or_else(|| SessionError::wrong_result("pg_stat_database has no row for us"))?;
+    let number = |i: usize| {
+        row.get(i)
+            .cloned()
+            .flatten()
+            .and_then(|v| v.parse::<i64>().ok())
+    };
     Ok(Snapshot {
         xact_commit: number(0).unwrap_or(0),
         xact_rollback: number(1).unwrap_or(0),

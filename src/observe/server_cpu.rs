@@ -14,7 +14,9 @@ impl ServerCpu {
     /// (a container's process ids, for example, are not ours).
     pub(super) fn of_backend(backend: i32) -> Result<ServerCpu, String> {
         let unseen = || format!("backend process {backend} is not visible on this host");
-        let stat = Process::new(backend).and_then(|p| p.stat()).map_err(|_| unseen())?;
+        let stat = Process::new(backend)
+            .and_then(|p| p.stat())
+            .map_err(|_| unseen())?;
         if !stat.comm.contains("postgres") && !stat.comm.contains("postmaster") {
             return Err(unseen());
         }

@@ -75,16 +75,21 @@ pub struct OutputArgs {
 #[command(next_help_heading = "Measurement")]
 pub struct MeasureArgs {
     /// Length of the measurement (90s, 10m, 2h)
-    #[arg(short, long, value_name = "DUR", default_value = "60s", value_parser = parse_duration)]
+    #[arg(short, long, value_name = "DUR", default_value = "60s", value_parser = parse_duration, allow_negative_numbers = true)]
     pub time: Duration,
     /// End after this many transactions instead
-    #[arg(long, value_name = "N", conflicts_with = "time", allow_negative_numbers = true)]
+    #[arg(
+        long,
+        value_name = "N",
+        conflicts_with = "time",
+        allow_negative_numbers = true
+    )]
     pub transactions: Option<i64>,
     /// Ramp-up, excluded from every statistic
-    #[arg(long, value_name = "DUR", default_value = "10s", value_parser = parse_duration)]
+    #[arg(long, value_name = "DUR", default_value = "10s", value_parser = parse_duration, allow_negative_numbers = true)]
     pub ramp: Duration,
     /// Length of a window and of the live line's interval
-    #[arg(long, value_name = "DUR", default_value = "1s", value_parser = parse_duration)]
+    #[arg(long, value_name = "DUR", default_value = "1s", value_parser = parse_duration, allow_negative_numbers = true)]
     pub interval: Duration,
     /// Emulated users [default: = connections; with --keying-think: 10 a warehouse]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
@@ -102,7 +107,12 @@ pub struct MeasureArgs {
     #[arg(long, value_name = "NAME=WEIGHT,...")]
     pub mix: Option<String>,
     /// Attempts of a transaction that fails with 40001 or 40P01, the first included
-    #[arg(long, value_name = "N", default_value_t = 100, allow_negative_numbers = true)]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 100,
+        allow_negative_numbers = true
+    )]
     pub max_tries: i64,
     /// Do not check the invariants after loading and after the run
     #[arg(long)]

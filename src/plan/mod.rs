@@ -27,7 +27,12 @@ pub fn resolve_data(args: &WorkloadArgs) -> Result<RunPlan, Problem> {
     };
     let schema = args.schema.clone().unwrap_or_else(|| entry.name.to_owned());
     check_schema_name(&schema)?;
-    let warehouses = in_range("--warehouses", args.warehouses.unwrap_or(10), 1, WAREHOUSES_MAX)?;
+    let warehouses = in_range(
+        "--warehouses",
+        args.warehouses.unwrap_or(10),
+        1,
+        WAREHOUSES_MAX,
+    )?;
     Ok(RunPlan {
         workload: entry.name.to_owned(),
         dialect: "spec".to_owned(),
@@ -73,9 +78,12 @@ pub fn resolve_run(
     plan.terminals = match measure.terminals {
         Some(n) => in_range("--terminals", n, 1, TERMINALS_MAX)?,
         // TPC-C 4.2.2: ten terminals for each warehouse.
-        None if measure.keying_think => {
-            in_range("--warehouses x 10 terminals", i64::from(plan.warehouses) * 10, 1, TERMINALS_MAX)?
-        }
+        None if measure.keying_think => in_range(
+            "--warehouses x 10 terminals",
+            i64::from(plan.warehouses) * 10,
+            1,
+            TERMINALS_MAX,
+        )?,
         None => plan.connections,
     };
     if let Some(n) = measure.workers {
@@ -92,7 +100,9 @@ pub fn resolve_run(
 
 fn resolve_time(plan: &mut RunPlan, measure: &MeasureArgs) -> Result<(), Problem> {
     if measure.time.is_zero() || measure.time > TIME_MAX {
-        return Err(Problem::usage("--time must be more than 0 and at most 366 days"));
+        return Err(Problem::usage(
+            "--time must be more than 0 and at most 366 days",
+        ));
     }
     if measure.ramp > TIME_MAX {
         return Err(Problem::usage("--ramp must be at most 366 days"));
@@ -110,7 +120,9 @@ fn resolve_time(plan: &mut RunPlan, measure: &MeasureArgs) -> Result<(), Problem
     plan.window_s = measure.interval.as_secs_f64();
     plan.transactions = match measure.transactions {
         Some(n) if n < 1 => {
-            return Err(Problem::usage(format!("--transactions must be at least 1, not {n}")));
+            return Err(Problem::usage(format!(
+                "--transactions must be at least 1, not {n}"
+            )));
         }
         Some(n) => u64::try_from(n).ok(),
         None => None,
@@ -128,7 +140,12 @@ impl Mix {
             ("delivery", 1),
             ("stock_level", 1),
         ];
-        Mix::Deck(cards.iter().map(|&(name, n)| (name.to_owned(), n)).collect())
+        Mix::Deck(
+            cards
+                .iter()
+                .map(|&(name, n)| (name.to_owned(), n))
+                .collect(),
+        )
     }
 }
 
@@ -141,7 +158,9 @@ fn in_range(what: &str, value: i64, low: i64, high: i64) -> Result<u32, Problem>
     if (low..=high).contains(&value) {
         return u32::try_from(value).map_err(|_| Problem::defect(format!("{what}: bad limits")));
     }
-    Err(Problem::usage(format!("{what} must be between {low} and {high}, not {value}")))
+    Err(Problem::usage(format!(
+        "{what} must be between {low} and {high}, not {value}"
+    )))
 }
 
 /// `NAME=VALUE` arguments; a name given twice keeps the last value.
@@ -153,7 +172,9 @@ pub fn pairs(flag: &str, items: &[String]) -> Result<BTreeMap<String, String>, P
                 map.insert(name.trim().to_owned(), value.trim().to_owned());
             }
             _ => {
-                return Err(Problem::usage(format!("{flag} \"{item}\" is not NAME=VALUE")));
+                return Err(Problem::usage(format!(
+                    "{flag} \"{item}\" is not NAME=VALUE"
+                )));
             }
         }
     }
@@ -169,8 +190,10 @@ fn weights(text: &str) -> Result<BTreeMap<String, f64>, Problem> {
                 weights.insert(name.replace('-', "_"), weight);
             }
             _ => {
-                return Err(Problem::usage(format!("--mix: \"{value}\" is not a weight for {name}"))
-                    .hint("weights are numbers of 0 or more, for example new_order=45,payment=43"));
+                return Err(Problem::usage(format!(
+                    "--mix: \"{value}\" is not a weight for {name}"
+                ))
+                .hint("weights are numbers of 0 or more, for example new_order=45,payment=43"));
             }
         }
     }
@@ -182,11 +205,18 @@ fn weights(text: &str) -> Result<BTreeMap<String, f64>, Problem> {
 
 /// The schema's name is put into SQL and into `search_path`; plain names need no quoting rules.
 fn check_schema_name(name: &str) -> Result<(), Problem> {
-    let plain = name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
-    let first = name.bytes().next().is_some_and(|b| b.is_ascii_lowercase() || b == b'_');
+    let plain = name
+        .bytes()
+        .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
+    let first = name
+        .bytes()
+        .next()
+        .is_some_and(|b| b.is_ascii_lowercase() || b == b'_');
     if !plain || !first || name.len() > 63 || name.starts_with("pg_") {
-        return Err(Problem::usage(format!("--schema \"{name}\" is not a plain schema name"))
-            .hint("lower-case letters, digits and _, at most 63, not starting with pg_"));
+        return Err(
+            Problem::usage(format!("--schema \"{name}\" is not a plain schema name"))
+                .hint("lower-case letters, digits and _, at most 63, not starting with pg_"),
+        );
     }
     Ok(())
 }
@@ -216,7 +246,10 @@ mod tests {
         assert_eq!(plan.warehouses, 10);
         assert_eq!(plan.connections, 2 * cpus());
         assert_eq!(plan.terminals, plan.connections);
-        assert_eq!((plan.measure_s, plan.ramp_s, plan.window_s), (60.0, 10.0, 1.0));
+        assert_eq!(
+            (plan.measure_s, plan.ramp_s, plan.window_s),
+            (60.0, 10.0, 1.0)
+        );
         assert_eq!((plan.seed, plan.data_seed), (42, 42));
         assert_eq!(plan.isolation, Isolation::ReadCommitted);
         assert!(plan.foreign_keys);
@@ -225,7 +258,12 @@ mod tests {
     #[test]
     fn keying_and_think_bring_ten_terminals_a_warehouse() {
         assert_eq!(resolve("tpcc -w 7 --keying-think").unwrap().terminals, 70);
-        assert_eq!(resolve("tpcc -w 7 --keying-think --terminals 9").unwrap().terminals, 9);
+        assert_eq!(
+            resolve("tpcc -w 7 --keying-think --terminals 9")
+                .unwrap()
+                .terminals,
+            9
+        );
     }
 
     #[test]

@@ -2,7 +2,13 @@
 
 use super::*;
 
-const NAMES: [&str; 5] = ["new_order", "payment", "order_status", "delivery", "stock_level"];
+const NAMES: [&str; 5] = [
+    "new_order",
+    "payment",
+    "order_status",
+    "delivery",
+    "stock_level",
+];
 const COMMITTED: [u64; 5] = [43_000, 43_400, 4_300, 4_300, 4_300];
 
 fn counts(profile: usize) -> Counts {

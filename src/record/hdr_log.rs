@@ -52,10 +52,16 @@ pub(super) fn put_back(record: &mut RunRecord, log: &str) {
         let Some((tag, rest)) = line.strip_prefix("Tag=").and_then(|l| l.split_once(',')) else {
             continue;
         };
-        let Some((_, hdr)) = rest.rsplit_once(',') else { continue };
+        let Some((_, hdr)) = rest.rsplit_once(',') else {
+            continue;
+        };
         let mut parts = tag.split('/');
-        let (Some(kind), Some(name)) = (parts.next(), parts.next()) else { continue };
-        let Some(profile) = names.iter().position(|n| n == name) else { continue };
+        let (Some(kind), Some(name)) = (parts.next(), parts.next()) else {
+            continue;
+        };
+        let Some(profile) = names.iter().position(|n| n == name) else {
+            continue;
+        };
         if let Some(slot) = slot(record, kind, profile, parts.next()) {
             hdr.clone_into(slot);
         }
@@ -69,7 +75,10 @@ fn slot<'a>(
     window: Option<&str>,
 ) -> Option<&'a mut String> {
     if kind == "window" {
-        let window = record.drive.windows.get_mut(window?.parse::<usize>().ok()?)?;
+        let window = record
+            .drive
+            .windows
+            .get_mut(window?.parse::<usize>().ok()?)?;
         return window.response_hdr.get_mut(profile);
     }
     let profile = record.drive.profiles.get_mut(profile)?;

@@ -43,19 +43,25 @@ impl Store {
         tempfile::tempfile_in(directory)
             .or_problem(format!("write in {}", directory.display()))
             .map_err(|p| p.hint(hint))?;
-        let store = Store { directory: directory.to_owned() };
+        let store = Store {
+            directory: directory.to_owned(),
+        };
         store.remove_leftovers()?;
         Ok(store)
     }
 
     /// Opens a store to read; one that does not exist is empty.
     pub fn open_read_only(directory: &Path) -> Store {
-        Store { directory: directory.to_owned() }
+        Store {
+            directory: directory.to_owned(),
+        }
     }
 
     fn remove_leftovers(&self) -> Result<(), Problem> {
         for name in self.names()? {
-            let Some(rest) = name.strip_prefix(TEMPORARY) else { continue };
+            let Some(rest) = name.strip_prefix(TEMPORARY) else {
+                continue;
+            };
             let alive = rest
                 .split('-')
                 .next()
@@ -88,7 +94,8 @@ impl Store {
     /// Stores a record under its id; all or nothing. `server_log` is the tail to keep.
     pub fn write(&self, record: &RunRecord, server_log: Option<&[u8]>) -> Result<PathBuf, Problem> {
         let temporary =
-            self.directory.join(format!("{TEMPORARY}{}-{}", std::process::id(), record.id));
+            self.directory
+                .join(format!("{TEMPORARY}{}-{}", std::process::id(), record.id));
         let result = write_files(&temporary, record, server_log).and_then(|()| {
             let path = self.directory.join(&record.id);
             fs::rename(&temporary, &path).or_problem(format!("create {}", path.display()))?;
@@ -124,13 +131,18 @@ impl Store {
         }
         let mut hits: Vec<&String> = ids.iter().filter(|id| *id == name).collect();
         if hits.is_empty() {
-            hits = ids.iter().filter(|id| id.starts_with(name) || id.ends_with(name)).collect();
+            hits = ids
+                .iter()
+                .filter(|id| id.starts_with(name) || id.ends_with(name))
+                .collect();
         }
         match hits.as_slice() {
             [id] => read(&self.directory.join(id)),
             [] if ids.is_empty() => Err(self.none_yet()),
-            [] => Err(Problem::usage(format!("no run \"{name}\" in {}", self.directory.display()))
-                .hint("pgdyno runs list shows what is there; `latest` is the newest")),
+            [] => Err(
+                Problem::usage(format!("no run \"{name}\" in {}", self.directory.display()))
+                    .hint("pgdyno runs list shows what is there; `latest` is the newest"),
+            ),
             several => Err(Problem::usage(format!(
                 "\"{name}\" fits {} runs, for example {} and {}",
                 several.len(),
@@ -154,8 +166,11 @@ impl Store {
     /// Removes one record.
     pub fn remove(&self, stored: &Stored) -> Result<(), Problem> {
         // Renamed first, so that a kill in between leaves no half record under its id.
-        let doomed =
-            self.directory.join(format!("{TEMPORARY}{}-rm-{}", std::process::id(), stored.record.id));
+        let doomed = self.directory.join(format!(
+            "{TEMPORARY}{}-rm-{}",
+            std::process::id(),
+            stored.record.id
+        ));
         fs::rename(&stored.directory, &doomed)
             .and_then(|()| fs::remove_dir_all(&doomed))
             .or_problem(format!("remove {}", stored.directory.display()))
@@ -191,7 +206,9 @@ fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), Problem> {
 }
 
 fn sync_directory(path: &Path) -> Result<(), Problem> {
-    File::open(path).and_then(|d| d.sync_all()).or_problem(format!("sync {}", path.display()))
+    File::open(path)
+        .and_then(|d| d.sync_all())
+        .or_problem(format!("sync {}", path.display()))
 }
 
 /// Counts by window and profile as CSV, for spreadsheets.
@@ -246,7 +263,10 @@ fn read(directory: &Path) -> Result<Stored, Problem> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
         Err(error) => return Err(error).or_problem(format!("read {}", path.display())),
     }
-    Ok(Stored { record, directory: directory.to_owned() })
+    Ok(Stored {
+        record,
+        directory: directory.to_owned(),
+    })
 }
 
 /// At most `limit` bytes of a log file from `from` on (the newest when there are more).
@@ -265,12 +285,163 @@ pub fn log_since(path: &Path, from: u64, limit: u64) -> std::io::Result<Vec<u8>>
 /// A new id: UTC time, workload, four hexadecimal digits against collisions.
 pub fn new_id(workload: &str, now: jiff::Timestamp) -> String {
     let salt = now.subsec_nanosecond().unsigned_abs() ^ std::process::id().rotate_left(13);
-    format!("{}-{workload}-{:04x}", now.strftime("%Y%m%dT%H%M%SZ"), salt & 0xffff)
+    format!(
+        "{}-{workload}-{:04x}",
+        now.strftime("%Y%m%dT%H%M%SZ"),
+        salt & 0xffff
+    )
 }
 
 impl Latency {
     /// Does it hold any sample?
     pub fn is_empty(&self) -> bool {
         self.count == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::fixture;
+
+    fn with_histograms() -> RunRecord {
+        let mut record = fixture::healthy();
+        record.drive.profiles[0].response_time.hdr = "HISTFAAA".to_owned();
+        record.drive.profiles[4].lag.hdr = "HISTFAAB".to_owned();
+        record.drive.windows[0].response_hdr[2] = "HISTFAAC".to_owned();
+        record
+    }
+
+    #[test]
+    fn a_record_comes_back_as_it_was_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        let record = with_histograms();
+        let path = store.write(&record, Some(b"LOG: hello\n")).unwrap();
+        for name in [
+            "plan.toml",
+            "record.json",
+            "latency.hdr",
+            "series.csv",
+            "postgresql.log",
+        ] {
+            assert!(path.join(name).exists(), "{name}");
+        }
+        let json = fs::read_to_string(path.join("record.json")).unwrap();
+        assert!(
+            !json.contains("HISTF"),
+            "histograms belong into latency.hdr"
+        );
+        let read = store.find("latest").unwrap().record;
+        let plain = |r: &RunRecord| serde_json::to_value(r).unwrap();
+        assert_eq!(plain(&read), plain(&record));
+    }
+
+    #[test]
+    fn runs_are_found_by_parts_of_their_id_that_are_unique() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        let mut record = fixture::healthy();
+        store.write(&record, None).unwrap();
+        record.id = "20261122T000000Z-tpcc-aaaa".to_owned();
+        store.write(&record, None).unwrap();
+        assert_eq!(store.find("aaaa").unwrap().record.id, record.id);
+        assert_eq!(store.find("latest").unwrap().record.id, record.id);
+        assert_eq!(
+            store.find("20261121").unwrap().record.id,
+            "20261121T164414Z-tpcc-3f9a"
+        );
+        for (name, said) in [("2026", "fits 2 runs"), ("zzz", "no run")] {
+            let problem = store.find(name).unwrap_err();
+            assert!(problem.message.contains(said), "{problem}");
+            assert_eq!(problem.exit_code(), 2);
+        }
+        store.remove(&store.find("aaaa").unwrap()).unwrap();
+        assert_eq!(store.ids().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_record_of_a_newer_schema_is_refused_with_a_hint() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        let mut record = fixture::healthy();
+        record.schema_version = SCHEMA_VERSION + 1;
+        store.write(&record, None).unwrap();
+        let problem = store.find("latest").unwrap_err();
+        assert!(problem.to_string().contains("newer pgdyno"), "{problem}");
+        assert_eq!(problem.exit_code(), 3);
+    }
+
+    #[test]
+    fn a_torn_record_is_told_of_and_never_panics() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        let path = store
+            .write(&with_histograms(), None)
+            .unwrap()
+            .join("record.json");
+        let whole = fs::read(&path).unwrap();
+        for length in [0, 1, 10, whole.len() / 2, whole.len() - 2] {
+            File::create(&path)
+                .unwrap()
+                .write_all(&whole[..length])
+                .unwrap();
+            let problem = store.find("latest").unwrap_err();
+            assert!(problem.message.contains("damaged"), "{problem}");
+        }
+    }
+
+    #[test]
+    fn what_a_killed_run_left_is_invisible_and_removed_at_the_next_start() {
+        let directory = tempfile::tempdir().unwrap();
+        // No process has this id: it is above the kernel's limit.
+        let leftover = directory.path().join(format!("{TEMPORARY}99999999-x"));
+        fs::create_dir(&leftover).unwrap();
+        File::create(leftover.join("record.json")).unwrap();
+        assert!(
+            Store::open_read_only(directory.path())
+                .ids()
+                .unwrap()
+                .is_empty()
+        );
+        Store::open(directory.path()).unwrap();
+        assert!(!leftover.exists());
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_written_leaves_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        let record = fixture::healthy();
+        store.write(&record, None).unwrap();
+        // The same id again: the final rename cannot replace a directory that is not empty.
+        assert!(store.write(&record, None).is_err());
+        assert_eq!(store.names().unwrap(), vec![record.id]);
+    }
+
+    #[test]
+    fn the_first_stored_form_still_loads() {
+        let text = include_str!("../../tests/fixtures/records/v1.json");
+        let record: RunRecord = serde_json::from_str(text).unwrap();
+        assert_eq!(record.schema_version, 1);
+        assert_eq!(record.profiles.len(), 5);
+    }
+
+    #[test]
+    fn of_a_log_the_newest_part_is_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        File::create(&path)
+            .unwrap()
+            .write_all(b"0123456789")
+            .unwrap();
+        for (from, limit, wanted) in [
+            (0, 100, "0123456789"),
+            (4, 100, "456789"),
+            (0, 3, "789"),
+            (20, 100, "0123456789"),
+        ] {
+            assert_eq!(log_since(&path, from, limit).unwrap(), wanted.as_bytes());
+        }
     }
 }

@@ -41,7 +41,11 @@ fn head(out: &mut String, record: &RunRecord) {
         plan.dialect,
         plan.connections,
         grouped(u64::from(plan.terminals)),
-        if plan.keying_think { " with keying and think times" } else { "" },
+        if plan.keying_think {
+            " with keying and think times"
+        } else {
+            ""
+        },
         plan.isolation.sql(),
         plan.mode,
         plan.seed
@@ -82,7 +86,11 @@ fn figures_block(out: &mut String, record: &RunRecord) {
     let _ = writeln!(out, "tps            {:.1}\n", figures::tps(record));
 }
 
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "rates are positive")]
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "rates are positive"
+)]
 fn whole(rate: f64) -> String {
     grouped(rate.max(0.0) as u64)
 }
@@ -91,7 +99,15 @@ fn profile_table(out: &mut String, record: &RunRecord) {
     let _ = writeln!(
         out,
         "{:<13} {:>10} {:>11} {:>7} {:>8} | response ms: {:>8} {:>8} {:>8} {:>8} {:>9}",
-        "profile", "committed", "rolled back", "failed", "retries", "mean", "p50", "p90", "p99",
+        "profile",
+        "committed",
+        "rolled back",
+        "failed",
+        "retries",
+        "mean",
+        "p50",
+        "p90",
+        "p99",
         "max"
     );
     let ms = |us: u64| format!("{:.2}", us as f64 / 1000.0);
@@ -126,7 +142,11 @@ fn cost(out: &mut String, record: &RunRecord) {
         client.lag_us_p99 as f64 / 1000.0
     );
     if client.round_trips_per_txn > 0.0 {
-        let _ = write!(out, " · {:.1} round trips a transaction", client.round_trips_per_txn);
+        let _ = write!(
+            out,
+            " · {:.1} round trips a transaction",
+            client.round_trips_per_txn
+        );
     }
     out.push('\n');
     if !record.plan.has_data() {
@@ -139,7 +159,11 @@ fn cost(out: &mut String, record: &RunRecord) {
     }
     if let Some(wal) = counters.wal_bytes.and_then(|b| u64::try_from(b).ok()) {
         let completed = figures::totals(record).completed().max(1);
-        parts.push(format!("{} of WAL ({} a transaction)", Bytes(wal), Bytes(wal / completed)));
+        parts.push(format!(
+            "{} of WAL ({} a transaction)",
+            Bytes(wal),
+            Bytes(wal / completed)
+        ));
     }
     parts.push(format!(
         "{} checkpoints",
@@ -175,8 +199,15 @@ fn sheet(out: &mut String, record: &RunRecord) {
 
 fn verdict_block(out: &mut String, all: &[Verdict], every: bool) {
     // Lines of the run sheet stand above already.
-    let own: Vec<&Verdict> = all.iter().filter(|v| !v.check.starts_with("inputs.")).collect();
-    let _ = writeln!(out, "\nverdict        {}", status(verdicts::overall(all)).to_uppercase());
+    let own: Vec<&Verdict> = all
+        .iter()
+        .filter(|v| !v.check.starts_with("inputs."))
+        .collect();
+    let _ = writeln!(
+        out,
+        "\nverdict        {}",
+        status(verdicts::overall(all)).to_uppercase()
+    );
     let mut passed = Vec::new();
     for verdict in own {
         if verdict.status == VerdictStatus::Pass && !every {

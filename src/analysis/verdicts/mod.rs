@@ -19,15 +19,24 @@ pub struct Finding {
 
 impl Finding {
     fn pass(detail: impl Into<String>) -> Option<Finding> {
-        Some(Finding { status: VerdictStatus::Pass, detail: detail.into() })
+        Some(Finding {
+            status: VerdictStatus::Pass,
+            detail: detail.into(),
+        })
     }
 
     fn warn(detail: impl Into<String>) -> Option<Finding> {
-        Some(Finding { status: VerdictStatus::Warn, detail: detail.into() })
+        Some(Finding {
+            status: VerdictStatus::Warn,
+            detail: detail.into(),
+        })
     }
 
     fn invalid(detail: impl Into<String>) -> Option<Finding> {
-        Some(Finding { status: VerdictStatus::Invalid, detail: detail.into() })
+        Some(Finding {
+            status: VerdictStatus::Invalid,
+            detail: detail.into(),
+        })
     }
 }
 
@@ -162,7 +171,11 @@ pub fn judge(record: &RunRecord) -> Vec<Verdict> {
 
 /// The worst status of a run's verdicts.
 pub fn overall(verdicts: &[Verdict]) -> VerdictStatus {
-    verdicts.iter().map(|v| v.status).max().unwrap_or(VerdictStatus::Pass)
+    verdicts
+        .iter()
+        .map(|v| v.status)
+        .max()
+        .unwrap_or(VerdictStatus::Pass)
 }
 
 /// The reference page of all checks, in Markdown.

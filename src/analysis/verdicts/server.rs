@@ -25,7 +25,9 @@ pub(super) fn checkpoint(record: &RunRecord) -> Option<Finding> {
              longer than checkpoint_timeout",
         );
     }
-    Finding::pass(format!("{timed} timed and {requested} requested checkpoints began"))
+    Finding::pass(format!(
+        "{timed} timed and {requested} requested checkpoints began"
+    ))
 }
 
 pub(super) fn commits(record: &RunRecord) -> Option<Finding> {
@@ -75,7 +77,10 @@ pub(super) fn data(record: &RunRecord) -> Option<Finding> {
     }
     let mut agreed = Vec::new();
     for counter in &record.server_counters.data {
-        let index = record.profiles.iter().position(|p| p.name == counter.profile);
+        let index = record
+            .profiles
+            .iter()
+            .position(|p| p.name == counter.profile);
         let Some(overall) = index.and_then(|i| record.drive.overall.get(i)) else {
             return Finding::invalid(format!(
                 "the counter {} belongs to the profile {}, which this run does not have",
@@ -93,10 +98,18 @@ pub(super) fn data(record: &RunRecord) -> Option<Finding> {
                 counter.delta,
                 grouped(committed),
                 counter.profile,
-                if unknown > 0 { format!(" and {unknown} are unknown") } else { String::new() }
+                if unknown > 0 {
+                    format!(" and {unknown} are unknown")
+                } else {
+                    String::new()
+                }
             ));
         }
-        agreed.push(format!("the sum of {} moved by {}", counter.name, grouped(delta)));
+        agreed.push(format!(
+            "the sum of {} moved by {}",
+            counter.name,
+            grouped(delta)
+        ));
     }
     if agreed.is_empty() {
         return Finding::warn("the counters in the data could not be read after the run");
@@ -111,6 +124,8 @@ pub(super) fn durability(record: &RunRecord) -> Option<Finding> {
     let reasons = record.durability.reasons.join("; ");
     match record.durability.class {
         DurabilityClass::Preserved => Finding::pass(reasons),
-        _ => Finding::warn(format!("{reasons}; compare only with runs of the same class")),
+        _ => Finding::warn(format!(
+            "{reasons}; compare only with runs of the same class"
+        )),
     }
 }

@@ -21,9 +21,9 @@ pub(super) fn isolation(record: &RunRecord) -> Option<Finding> {
             "READ COMMITTED passes isolation tests 1-6 of TPC-C 3.4.2 and fails 7-9; every peer \
              measures at this level; --isolation rr passes all nine",
         ),
-        Isolation::RepeatableRead => Finding::pass(
-            "REPEATABLE READ (snapshot) passes isolation tests 1-9 of TPC-C 3.4.2",
-        ),
+        Isolation::RepeatableRead => {
+            Finding::pass("REPEATABLE READ (snapshot) passes isolation tests 1-9 of TPC-C 3.4.2")
+        }
         Isolation::Serializable => {
             Finding::pass("SERIALIZABLE passes isolation tests 1-9 of TPC-C 3.4.2")
         }
@@ -40,7 +40,10 @@ pub(super) fn pacing(record: &RunRecord) -> Option<Finding> {
              compare only with runs of the same warehouses and connections, or use --keying-think"
         ));
     }
-    Finding::pass(format!("{:.0} % of the ceiling of 12.86 NOPM a warehouse", times * 100.0))
+    Finding::pass(format!(
+        "{:.0} % of the ceiling of 12.86 NOPM a warehouse",
+        times * 100.0
+    ))
 }
 
 pub(super) fn response_times(record: &RunRecord) -> Option<Finding> {
@@ -49,7 +52,9 @@ pub(super) fn response_times(record: &RunRecord) -> Option<Finding> {
     }
     let mut over = Vec::new();
     for (info, profile) in record.profiles.iter().zip(&record.drive.profiles) {
-        let Some(limit) = info.response_limit_s else { continue };
+        let Some(limit) = info.response_limit_s else {
+            continue;
+        };
         let p90 = profile.response_time.p90 as f64 / 1e6;
         if !info.deferred && p90 > limit {
             over.push(format!("{} {p90:.2} s > {limit} s", info.name));
@@ -58,7 +63,10 @@ pub(super) fn response_times(record: &RunRecord) -> Option<Finding> {
     if over.is_empty() {
         return Finding::pass("the 90th percentile of every profile is within its limit");
     }
-    Finding::warn(format!("90th percentile over the limit of TPC-C 5.2.5: {}", over.join(", ")))
+    Finding::warn(format!(
+        "90th percentile over the limit of TPC-C 5.2.5: {}",
+        over.join(", ")
+    ))
 }
 
 pub(super) fn deferred(record: &RunRecord) -> Option<Finding> {

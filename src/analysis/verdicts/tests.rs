@@ -1,21 +1,30 @@
 //! One healthy record, and one change to it for each way to be invalid or warned of.
 
 use super::*;
+use crate::record::fixture;
 use crate::record::{
     Counts, DataCounterDelta, Durability, DurabilityClass, Ended, InvariantResult, Isolation,
     RunRecord, SheetLine,
 };
-use crate::record::fixture;
 
 fn status(record: &RunRecord, check: &str) -> Option<VerdictStatus> {
-    judge(record).into_iter().find(|v| v.check == check).map(|v| v.status)
+    judge(record)
+        .into_iter()
+        .find(|v| v.check == check)
+        .map(|v| v.status)
 }
 
 #[test]
 fn a_healthy_run_passes_every_check() {
     let record = fixture::healthy();
     for verdict in judge(&record) {
-        assert_eq!(verdict.status, VerdictStatus::Pass, "{}: {}", verdict.check, verdict.detail);
+        assert_eq!(
+            verdict.status,
+            VerdictStatus::Pass,
+            "{}: {}",
+            verdict.check,
+            verdict.detail
+        );
     }
     assert_eq!(judge(&record).len(), CHECKS.len() + record.sheet.len());
 }
@@ -26,26 +35,45 @@ type Change = fn(&mut RunRecord);
 fn each_fault_is_seen_by_its_check() {
     use VerdictStatus::{Invalid, Warn};
     let cases: &[(&str, VerdictStatus, Change)] = &[
-        ("accounting", Invalid, |r| r.drive.profiles[0].counts.offered += 1),
+        ("accounting", Invalid, |r| {
+            r.drive.profiles[0].counts.offered += 1
+        }),
         ("accounting", Invalid, |r| r.drive.overall[1].failed += 1),
-        ("accounting", Invalid, |r| r.drive.windows[0].counts[0].offered += 1),
+        ("accounting", Invalid, |r| {
+            r.drive.windows[0].counts[0].offered += 1
+        }),
         ("accounting", Invalid, |r| {
             r.drive.windows.clear();
-            r.drive.profiles.iter_mut().for_each(|p| p.counts = Counts::default());
+            r.drive
+                .profiles
+                .iter_mut()
+                .for_each(|p| p.counts = Counts::default());
         }),
         ("checkpoint", Warn, |r| {
             r.server_counters.checkpoints_timed = 0;
             r.server_counters.checkpoints_requested = 0;
         }),
         ("client_headroom", Warn, |r| r.drive.client.cpu_share = 0.8),
-        ("client_headroom", Invalid, |r| r.drive.client.cpu_share = 0.97),
-        ("commits_reconciled", Invalid, |r| r.server_counters.xact_commit -= 3000),
-        ("commits_reconciled", Warn, |r| r.server_counters.xact_commit += 30_000),
-        ("data_reconciled", Invalid, |r| r.server_counters.data[0].delta += 1),
-        ("data_reconciled", Invalid, |r| r.server_counters.data[0].delta -= 1),
+        ("client_headroom", Invalid, |r| {
+            r.drive.client.cpu_share = 0.97
+        }),
+        ("commits_reconciled", Invalid, |r| {
+            r.server_counters.xact_commit -= 3000
+        }),
+        ("commits_reconciled", Warn, |r| {
+            r.server_counters.xact_commit += 30_000
+        }),
+        ("data_reconciled", Invalid, |r| {
+            r.server_counters.data[0].delta += 1
+        }),
+        ("data_reconciled", Invalid, |r| {
+            r.server_counters.data[0].delta -= 1
+        }),
         ("data_reconciled", Warn, |r| r.server_counters.data.clear()),
         ("deferred", Warn, |r| r.drive.deferred_left = 3),
-        ("deferred", Warn, |r| r.drive.profiles[3].response_time.p90 = 81_000_000),
+        ("deferred", Warn, |r| {
+            r.drive.profiles[3].response_time.p90 = 81_000_000
+        }),
         ("durability", Warn, |r| {
             r.durability = Durability {
                 class: DurabilityClass::RisksCorruption,
@@ -56,11 +84,17 @@ fn each_fault_is_seen_by_its_check() {
         ("ended", Invalid, |r| r.drive.ended = Ended::ServerLost),
         ("failures", Warn, |r| {
             r.drive.profiles[0].counts.failed += 1;
-            r.drive.profiles[0].failures.insert("other_sql".to_owned(), 1);
+            r.drive.profiles[0]
+                .failures
+                .insert("other_sql".to_owned(), 1);
         }),
-        ("failures", Invalid, |r| r.drive.profiles[0].counts.failed += 100_000),
         ("failures", Invalid, |r| {
-            r.drive.profiles[0].failures.insert("wrong_result".to_owned(), 1);
+            r.drive.profiles[0].counts.failed += 100_000
+        }),
+        ("failures", Invalid, |r| {
+            r.drive.profiles[0]
+                .failures
+                .insert("wrong_result".to_owned(), 1);
         }),
         ("invariants", Warn, |r| r.invariants.clear()),
         ("invariants", Invalid, |r| {
@@ -71,12 +105,18 @@ fn each_fault_is_seen_by_its_check() {
                 sample: Vec::new(),
             });
         }),
-        ("isolation", Warn, |r| r.plan.isolation = Isolation::ReadCommitted),
+        ("isolation", Warn, |r| {
+            r.plan.isolation = Isolation::ReadCommitted
+        }),
         ("length", Warn, |r| r.drive.measurement_s = 20.0),
         ("pacing", Warn, |r| r.plan.warehouses = 1),
         ("reconnects", Warn, |r| r.drive.reconnects = 1),
-        ("response_times", Warn, |r| r.drive.profiles[0].response_time.p90 = 5_100_000),
-        ("retries", Warn, |r| r.drive.profiles[0].counts.retries = 5_000),
+        ("response_times", Warn, |r| {
+            r.drive.profiles[0].response_time.p90 = 5_100_000
+        }),
+        ("retries", Warn, |r| {
+            r.drive.profiles[0].counts.retries = 5_000
+        }),
     ];
     for (check, expected, change) in cases {
         let mut record = fixture::healthy();
@@ -89,19 +129,34 @@ fn each_fault_is_seen_by_its_check() {
 fn an_unknown_commit_may_or_may_not_be_in_the_data() {
     let mut record = fixture::healthy();
     record.drive.unknown_commits = 1;
-    assert_eq!(status(&record, "data_reconciled"), Some(VerdictStatus::Pass));
+    assert_eq!(
+        status(&record, "data_reconciled"),
+        Some(VerdictStatus::Pass)
+    );
     record.server_counters.data[0].delta += 1;
-    assert_eq!(status(&record, "data_reconciled"), Some(VerdictStatus::Pass));
+    assert_eq!(
+        status(&record, "data_reconciled"),
+        Some(VerdictStatus::Pass)
+    );
     record.server_counters.data[0].delta += 1;
-    assert_eq!(status(&record, "data_reconciled"), Some(VerdictStatus::Invalid));
+    assert_eq!(
+        status(&record, "data_reconciled"),
+        Some(VerdictStatus::Invalid)
+    );
 }
 
 #[test]
 fn a_counter_of_a_profile_that_does_not_exist_is_not_passed() {
     let mut record = fixture::healthy();
-    record.server_counters.data =
-        vec![DataCounterDelta { name: "x".into(), profile: "none".into(), delta: 0 }];
-    assert_eq!(status(&record, "data_reconciled"), Some(VerdictStatus::Invalid));
+    record.server_counters.data = vec![DataCounterDelta {
+        name: "x".into(),
+        profile: "none".into(),
+        delta: 0,
+    }];
+    assert_eq!(
+        status(&record, "data_reconciled"),
+        Some(VerdictStatus::Invalid)
+    );
 }
 
 #[test]
@@ -118,7 +173,10 @@ fn lines_of_the_run_sheet_become_verdicts() {
         status: VerdictStatus::Invalid,
         detail: "0.00 %".into(),
     }];
-    assert_eq!(status(&record, "inputs.remote_lines"), Some(VerdictStatus::Invalid));
+    assert_eq!(
+        status(&record, "inputs.remote_lines"),
+        Some(VerdictStatus::Invalid)
+    );
     assert_eq!(overall(&judge(&record)), VerdictStatus::Invalid);
 }
 

@@ -72,8 +72,12 @@ pub(super) fn failures(record: &RunRecord) -> Option<Finding> {
     let mut classes: Vec<String> = Vec::new();
     let mut wrong = 0;
     for name in crate::session::Failure::ALL.map(crate::session::Failure::name) {
-        let n: u64 =
-            record.drive.profiles.iter().filter_map(|p| p.failures.get(name)).sum();
+        let n: u64 = record
+            .drive
+            .profiles
+            .iter()
+            .filter_map(|p| p.failures.get(name))
+            .sum();
         if n > 0 {
             classes.push(format!("{name} {}", grouped(n)));
         }
@@ -105,13 +109,21 @@ pub(super) fn failures(record: &RunRecord) -> Option<Finding> {
         share * 100.0,
         classes.join(", ")
     );
-    if share > FAILED_SHARE_MAX { Finding::invalid(detail) } else { Finding::warn(detail) }
+    if share > FAILED_SHARE_MAX {
+        Finding::invalid(detail)
+    } else {
+        Finding::warn(detail)
+    }
 }
 
 pub(super) fn retries(record: &RunRecord) -> Option<Finding> {
     let totals = figures::totals(record);
     let share = totals.retries as f64 / totals.offered.max(1) as f64;
-    let detail = format!("{} extra attempts ({:.2} %)", grouped(totals.retries), share * 100.0);
+    let detail = format!(
+        "{} extra attempts ({:.2} %)",
+        grouped(totals.retries),
+        share * 100.0
+    );
     if share > RETRY_SHARE_MAX {
         return Finding::warn(format!(
             "{detail}; contention is part of the number: more warehouses or fewer connections \
@@ -135,7 +147,10 @@ pub(super) fn invariants(record: &RunRecord) -> Option<Finding> {
         ));
     }
     if !record.invariants.is_empty() {
-        return Finding::pass(format!("{} conditions hold after the run", record.invariants.len()));
+        return Finding::pass(format!(
+            "{} conditions hold after the run",
+            record.invariants.len()
+        ));
     }
     // A workload without tables has nothing to check.
     if !record.plan.has_data() {
@@ -152,5 +167,8 @@ pub(super) fn length(record: &RunRecord) -> Option<Finding> {
              (TPC-C 5.5 wants two hours)"
         ));
     }
-    Finding::pass(format!("{seconds:.0} s measured after {:.0} s of ramp-up", record.plan.ramp_s))
+    Finding::pass(format!(
+        "{seconds:.0} s measured after {:.0} s of ramp-up",
+        record.plan.ramp_s
+    ))
 }
