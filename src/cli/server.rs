@@ -4,7 +4,7 @@ use super::progress::Steps;
 use super::{ready, say, say_json};
 use crate::plan::args::{Format, OutputArgs, TargetArgs};
 use crate::problem::{IoContext, Problem};
-use crate::target::{self, ClusterStatus};
+use crate::target::{self, ClusterStatus, Places};
 use clap::{Args, Subcommand};
 use std::fmt::Write as _;
 use std::os::unix::process::CommandExt;
@@ -63,15 +63,15 @@ pub(super) fn server(command: &ServerCommand) -> Result<u8, Problem> {
     match command {
         ServerCommand::Up(args) => up(args)?,
         ServerCommand::Down(args) => {
-            let name = running(args.name.as_deref())?;
-            target::down(&name, &mut Steps::new())?;
-            say(&format!("{name} is down"));
+            let places = Places::standard()?;
+            let status = target::down(&places, args.name.as_deref(), &mut Steps::new())?;
+            say(&format!("{} is {}", status.name, status.state));
         }
         ServerCommand::Status(output) => status(*output)?,
         ServerCommand::Psql(args) => return psql(args),
         ServerCommand::Versions(output) => versions(*output)?,
         ServerCommand::Rm(args) => {
-            target::remove(&args.name)?;
+            target::remove(&Places::standard()?, &args.name)?;
             say(&format!("removed {}", args.name));
         }
     }
@@ -80,13 +80,7 @@ pub(super) fn server(command: &ServerCommand) -> Result<u8, Problem> {
 
 fn up(args: &UpArgs) -> Result<(), Problem> {
     let request = ready::request(&args.target)?;
-    if request.target.is_some() {
-        return Err(
-            Problem::usage("server up starts a managed cluster; --target is for others")
-                .hint("pgdyno run tpcc --target … uses an existing server"),
-        );
-    }
-    let status = target::up(&request, &mut Steps::new())?;
+    let status = target::up(&Places::standard()?, &request, &mut Steps::new())?;
     match args.output.format {
         Format::Json => say_json(&status),
         Format::Text => {
@@ -100,7 +94,7 @@ fn up(args: &UpArgs) -> Result<(), Problem> {
 }
 
 fn status(output: OutputArgs) -> Result<(), Problem> {
-    let all = target::status()?;
+    let all = target::status(&Places::standard()?)?;
     if output.format == Format::Json {
         return say_json(&all);
     }
@@ -127,37 +121,16 @@ fn status(output: OutputArgs) -> Result<(), Problem> {
     Ok(())
 }
 
-/// The cluster called `name`, or the only one that runs.
-fn running(name: Option<&str>) -> Result<String, Problem> {
-    if let Some(name) = name {
-        return Ok(name.to_owned());
-    }
-    let all = target::status()?;
-    let up: Vec<&ClusterStatus> = all.iter().filter(|c| c.state == "running").collect();
-    match up.as_slice() {
-        [one] => Ok(one.name.clone()),
-        [] => Err(Problem::usage("no managed cluster is running")
-            .hint("pgdyno server status lists them; pgdyno server up starts one")),
-        several => {
-            let names: Vec<&str> = several.iter().map(|c| c.name.as_str()).collect();
-            Err(
-                Problem::usage(format!("{} clusters are running", several.len()))
-                    .hint(format!("name one of: {}", names.join(", "))),
-            )
-        }
-    }
-}
-
 fn psql(args: &PsqlArgs) -> Result<u8, Problem> {
-    let name = running(args.cluster.as_deref())?;
-    let mut command = target::psql_command(&name)?;
+    let places = Places::standard()?;
+    let mut command = target::psql_command(&places, args.cluster.as_deref())?;
     command.args(&args.arguments);
     // Replaces this process, so that psql has the terminal and its signals to itself.
     Err(command.exec()).or_problem("start psql")
 }
 
 fn versions(output: OutputArgs) -> Result<(), Problem> {
-    let all = target::versions(&mut Steps::new())?;
+    let all = target::versions(&Places::standard()?, &mut Steps::new())?;
     if output.format == Format::Json {
         return say_json(&all);
     }

@@ -56,6 +56,10 @@ impl ConnectOptions {
         todo!()
     }
 
+    pub fn describe(&self) -> String {
+        todo!()
+    }
+
     pub fn is_local(&self) -> bool {
         todo!()
     }

@@ -51,6 +51,17 @@ struct Plan {
 }
 
 impl Managed {
+    /// "embedded PostgreSQL 18.6, cluster pg18".
+    pub(crate) fn describe(&self) -> String {
+        let build = &self.recipe.build;
+        let origin = match build.origin {
+            Origin::Embedded => "embedded".to_owned(),
+            Origin::Installed => format!("installed in {}:", build.bindir.display()),
+        };
+        let name = &self.cluster.directory.name;
+        format!("{origin} PostgreSQL {}, cluster {name}", build.version)
+    }
+
     /// Makes the cluster if need be, and its server answer with the settings in force.
     pub(crate) fn bring_up(
         places: &Places,

@@ -150,6 +150,14 @@ fn given(target: &str, request: &TargetRequest) -> Result<Target, Problem> {
 }
 
 impl Target {
+    /// Which server this is, for people; without a password.
+    pub fn describe(&self) -> String {
+        match &self.managed {
+            Some(managed) => managed.describe(),
+            None => self.connect.describe(),
+        }
+    }
+
     /// Stops the server unless it was asked to be kept or ran before; `Drop` does the same,
     /// ignoring errors.
     pub fn release(mut self) -> Result<(), Problem> {
