@@ -1,3 +1,4 @@
 //! Integration tests; one file for each area.
 
+mod driver;
 mod support;
