@@ -284,6 +284,7 @@ impl Run<'_> {
             seed: Seed(plan.seed),
             drain: DRAIN,
             reconnect_for: RECONNECT_FOR,
+            stop: std::sync::Arc::default(),
         };
         let mut live = Live::new(probe, new_order, plan.ramp_s, plan.measure_s);
         self.workload.drive(&drive, &mut live)

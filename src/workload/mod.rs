@@ -88,7 +88,10 @@ pub trait Workload: Sized + Send + Sync + 'static {
 pub trait Terminal {
     /// Input of one transaction; drawn before the clock starts, kept for retries. Plain data of
     /// fixed size: drawing must not allocate.
-    type Input;
+    type Input: 'static;
+
+    /// What an attempt found out that `tally` needs; reset to its default before each attempt.
+    type Output: Default;
 
     /// Counts over completed transactions, for the run sheet; one per worker, merged at the end.
     type Tally: Default + Send + 'static;
@@ -107,10 +110,11 @@ pub trait Terminal {
     fn execute(
         input: &Self::Input,
         session: &mut Session,
+        output: &mut Self::Output,
     ) -> impl Future<Output = Result<Outcome, SessionError>>;
 
     /// Adds a completed transaction to `tally`.
-    fn tally(input: &Self::Input, outcome: Outcome, tally: &mut Self::Tally);
+    fn tally(input: &Self::Input, output: &Self::Output, outcome: Outcome, tally: &mut Self::Tally);
 
     /// Adds the counts of another worker.
     fn merge(tally: &mut Self::Tally, other: Self::Tally);
