@@ -188,13 +188,33 @@ fn sheet(out: &mut String, record: &RunRecord) {
     for line in &record.sheet {
         let _ = writeln!(
             out,
-            "  {:<7} {:<26} {} [{}]",
+            "  {:<7} {:<26} {:>9}  in {} to {}  n {}  [{}]",
             status(line.status),
             line.name,
-            line.detail,
+            short(line.measured),
+            short(line.low),
+            short(line.high),
+            grouped(line.n),
             line.source
         );
+        if line.status != VerdictStatus::Pass {
+            let _ = writeln!(out, "          {}", line.detail);
+        }
     }
+}
+
+/// Four significant digits: shares, means and p-values are all told apart by them.
+fn short(value: f64) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return value.to_string();
+    }
+    #[allow(clippy::cast_possible_truncation, reason = "an exponent of ten")]
+    let exponent = value.abs().log10().floor() as i32;
+    if exponent < -4 {
+        return format!("{value:.1e}");
+    }
+    let decimals = usize::try_from((3 - exponent).max(0)).unwrap_or(0);
+    format!("{value:.decimals$}")
 }
 
 fn verdict_block(out: &mut String, all: &[Verdict], every: bool) {
