@@ -210,6 +210,8 @@ mod tests {
             return user.check_reaches(Path::new("/nowhere/at/all")).unwrap();
         }
         let directory = tempfile::tempdir().unwrap();
+        let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        std::fs::set_permissions(directory.path(), private).unwrap();
         let inside = directory.path().join("home/clusters");
         let problem = user.check_reaches(&inside).unwrap_err();
         assert!(problem.message.contains(directory.path().to_str().unwrap()));

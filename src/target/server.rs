@@ -18,11 +18,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// A fast shutdown includes a checkpoint; after this long it is given up.
-const FAST_SHUTDOWN: Duration = Duration::from_secs(60);
+const FAST_SHUTDOWN: Duration = Duration::from_mins(1);
 /// An immediate shutdown only has to end processes.
 const IMMEDIATE_SHUTDOWN: Duration = Duration::from_secs(10);
 /// A server that neither answers nor recovers for this long hangs.
-const SILENCE: Duration = Duration::from_secs(600);
+const SILENCE: Duration = Duration::from_mins(10);
 const POLL: Duration = Duration::from_millis(20);
 /// A log longer than this is put aside at the next start.
 const LOG_MAX: u64 = 64 << 20;
