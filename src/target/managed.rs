@@ -92,10 +92,11 @@ impl Managed {
             afterwards,
         };
         managed.bring_into_force(&plan, progress)?;
-        managed.stays |= keep;
+        let stays = managed.stays || keep;
         managed.cluster.description.settings = own;
-        managed.cluster.description.kept = managed.pid().filter(|_| managed.stays);
+        managed.cluster.description.kept = managed.pid().filter(|_| stays);
         managed.cluster.save()?;
+        managed.stays = stays;
         Ok(managed)
     }
 

@@ -31,8 +31,8 @@ impl OsUser {
             });
         }
         match std::env::var("PGDYNO_OS_USER") {
-            Ok(name) => Self::asked_for(&name),
-            Err(_) => ["postgres", "nobody"]
+            Ok(name) if !name.is_empty() => Self::asked_for(&name),
+            _ => ["postgres", "nobody"]
                 .iter()
                 .find_map(|name| look_up(name))
                 .ok_or_else(|| {

@@ -614,3 +614,89 @@ fn a_kept_server_outlives_pgdyno_however_it_ends() {
     assert_eq!(state(&home), "running");
     assert_eq!(down(&home).state, "stopped");
 }
+
+#[test]
+fn a_server_that_a_killed_pgdyno_left_is_taken_over_and_ends_with_the_run() {
+    let home = Home::with_cluster("12");
+    let left = up(&home, "12", &[]);
+    // As if pgdyno had been killed before it could note that the server is to stay.
+    let json = home.cluster("12").join("cluster.json");
+    let text = std::fs::read_to_string(&json).unwrap();
+    let kept = format!("\"kept\": {}", left.pid.unwrap());
+    assert!(text.contains(&kept), "{text}");
+    support::overwrite(&json, &text.replace(&kept, "\"kept\": null"));
+    let target = acquire(&home, "12", &["work_mem=3MB"]).unwrap();
+    assert_eq!(target.postmaster_pid, left.pid);
+    assert_eq!(show(&target, "work_mem"), "3MB");
+    target.release().unwrap();
+    assert_eq!(state(&home), "stopped");
+}
+
+#[test]
+fn a_home_that_the_servers_user_cannot_reach_is_refused_before_anything_is_made() {
+    let private = tempfile::Builder::new()
+        .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o700))
+        .tempdir()
+        .unwrap();
+    let places = Places {
+        builds: private.path().join("home/postgres"),
+        clusters: private.path().join("home/clusters"),
+        maven_url: "/no/where".into(),
+    };
+    let request = support::request("12", &[]);
+    let problem = support::acquire(&places, &request).err().unwrap();
+    assert_eq!(problem.exit_code(), 3);
+    if rustix::process::geteuid().is_root() {
+        assert!(problem.message.contains("cannot reach"), "{problem}");
+        assert!(problem.hint.unwrap().contains("PGDYNO_HOME"));
+        assert!(!private.path().join("home").exists());
+    } else {
+        // It is our own; what is missing is the build.
+        assert!(problem.message.contains("not cached"), "{problem}");
+    }
+}
+
+#[test]
+fn a_home_that_cannot_be_written_is_named() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let places = Places {
+        builds: file.path().join("postgres"),
+        clusters: file.path().join("clusters"),
+        maven_url: "/no/where".into(),
+    };
+    let request = support::request("12", &[]);
+    let problem = support::acquire(&places, &request).err().unwrap();
+    assert_eq!(problem.exit_code(), 3);
+    assert!(problem.message.contains(file.path().to_str().unwrap()));
+}
+
+#[test]
+fn found_binaries_run_their_own_cluster() {
+    let home = Home::empty();
+    let request = TargetRequest {
+        pg: Some("found".into()),
+        ..TargetRequest::default()
+    };
+    // Machines with and without an installed PostgreSQL both have an answer.
+    match support::acquire(&home.places, &request) {
+        Ok(target) => {
+            let bindir = target.bindir.clone().unwrap();
+            assert!(
+                !bindir.starts_with(&home.places.builds),
+                "{}",
+                bindir.display()
+            );
+            assert_eq!(query(&target.connect, "SELECT 1"), "1");
+            assert!(target.cluster.clone().unwrap().contains("-bindir-"));
+            target.release().unwrap();
+        }
+        Err(problem) => {
+            assert!(
+                problem
+                    .message
+                    .contains("no PostgreSQL server is installed")
+            );
+            assert!(problem.hint.unwrap().contains("--pg-bindir"));
+        }
+    }
+}
