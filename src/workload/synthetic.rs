@@ -345,6 +345,7 @@ impl User {
 }
 
 impl Terminal for User {
+<<<<<<< HEAD
     type Input = Input;
     type Output = ();
     type Tally = Tally;
@@ -363,11 +364,19 @@ impl Terminal for User {
             stall: self.stall,
         };
         (ProfileId(profile), input)
+=======
+    type Input = ();
+    type Output = ();
+    type Tally = ();
+    fn draw(&mut self) -> (ProfileId, ()) {
+        todo!()
+>>>>>>> tpcc
     }
 
     fn think_time(&mut self, mean: Duration) -> Duration {
         mean.mul_f64(self.exponential().min(THINK_TIME_CUT))
     }
+<<<<<<< HEAD
 
     /// Takes as long as was drawn; what is in service during the stall, until its end.
     async fn execute(
@@ -413,4 +422,15 @@ impl Terminal for User {
             *mine += theirs;
         }
     }
+=======
+    async fn execute(
+        _input: &(),
+        _session: &mut Session,
+        _output: &mut (),
+    ) -> Result<Outcome, SessionError> {
+        todo!()
+    }
+    fn tally(_input: &(), _output: &(), _outcome: Outcome, _tally: &mut ()) {}
+    fn merge(_tally: &mut (), _other: ()) {}
+>>>>>>> tpcc
 }
