@@ -56,6 +56,14 @@ impl ConnectOptions {
         todo!()
     }
 
+    pub fn describe(&self) -> String {
+        todo!()
+    }
+
+    pub fn is_local(&self) -> bool {
+        todo!()
+    }
+
     /// A keyword string that `psql` takes, without the password.
     pub fn conninfo(&self) -> String {
         todo!()

@@ -70,6 +70,10 @@ impl Session {
         }
     }
 
+    pub fn park(self) -> Parked {
+        todo!()
+    }
+
     /// The cell through which a worker and this session talk.
     pub fn waits(&self) -> Rc<Waits> {
         Rc::clone(&self.waits)
@@ -77,7 +81,7 @@ impl Session {
 
     /// The socket, for epoll; `None` when detached.
     pub fn fd(&self) -> Option<RawFd> {
-        todo!()
+        None
     }
 
     /// Prepares `statements` in order, in one round trip, blocking; addressed by [`Statement`].
@@ -106,13 +110,21 @@ impl Session {
 
     /// Is a transaction block open (`T` or `E` in the last ReadyForQuery)?
     pub fn in_transaction(&self) -> bool {
-        todo!()
+        false
     }
 
     /// Waits until `at` on the worker's clock.
     pub async fn sleep_until(&mut self, at: Tick) {
-        let _ = at;
-        todo!()
+        std::future::poll_fn(|_| {
+            if self.waits.now.get() >= at {
+                self.waits.wake_at.set(None);
+                std::task::Poll::Ready(())
+            } else {
+                self.waits.wake_at.set(Some(at));
+                std::task::Poll::Pending
+            }
+        })
+        .await
     }
 
     /// Runs SQL through the simple protocol, blocking; several statements give several results.
@@ -120,6 +132,10 @@ impl Session {
     pub fn query(&mut self, sql: &str) -> Result<Vec<TextResult>, SessionError> {
         let _ = sql;
         todo!()
+    }
+
+    pub fn set_uninterruptible(&mut self, on: bool) {
+        let _ = on;
     }
 
     /// `query` for SQL of one statement with one row and one column.
@@ -157,7 +173,7 @@ impl Session {
 
     /// Round trips (flushes and simple queries) so far.
     pub fn round_trips(&self) -> u64 {
-        todo!()
+        0
     }
 
     /// Is the transport encrypted? The protocol version and cipher for the record, e.g. "TLSv1.3".
@@ -276,6 +292,14 @@ impl<'a> Row<'a> {
     /// Microseconds since 2000-01-01.
     pub fn timestamp(&self, column: usize) -> Result<i64, SessionError> {
         let _ = column;
+        todo!()
+    }
+}
+
+#[derive(Debug)]
+pub struct Parked(());
+impl Parked {
+    pub fn resume(self) -> Session {
         todo!()
     }
 }

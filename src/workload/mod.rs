@@ -88,7 +88,10 @@ pub trait Workload: Sized + Send + Sync + 'static {
 pub trait Terminal {
     /// Input of one transaction; drawn before the clock starts, kept for retries. Plain data of
     /// fixed size: drawing must not allocate.
-    type Input;
+    type Input: 'static;
+
+    /// What an attempt found out that `tally` needs; reset to its default before each attempt.
+    type Output: Default;
 
     /// Counts over completed transactions, for the run sheet; one per worker, merged at the end.
     type Tally: Default + Send + 'static;
@@ -107,10 +110,11 @@ pub trait Terminal {
     fn execute(
         input: &Self::Input,
         session: &mut Session,
+        output: &mut Self::Output,
     ) -> impl Future<Output = Result<Outcome, SessionError>>;
 
     /// Adds a completed transaction to `tally`.
-    fn tally(input: &Self::Input, outcome: Outcome, tally: &mut Self::Tally);
+    fn tally(input: &Self::Input, output: &Self::Output, outcome: Outcome, tally: &mut Self::Tally);
 
     /// Adds the counts of another worker.
     fn merge(tally: &mut Self::Tally, other: Self::Tally);
@@ -142,8 +146,23 @@ pub trait DataSet: Send + Sync {
     /// Conditions that hold whenever no transaction is in progress.
     fn invariants(&self) -> &[Invariant];
 
+    /// Counters kept in the data itself, to reconcile the driver's counts with.
+    fn counters(&self) -> &[DataCounter] {
+        &[]
+    }
+
     /// Expected size on disk, tables and indexes, for the space check before a load.
     fn bytes_estimate(&self) -> u64;
+}
+
+/// A number in the data that grows by one for each commit of a profile.
+#[derive(Clone, Debug)]
+pub struct DataCounter {
+    pub name: &'static str,
+    /// Returns one row with one whole number.
+    pub sql: &'static str,
+    /// The profile's name.
+    pub profile: &'static str,
 }
 
 /// A statement that belongs to a table; `name` identifies it in progress and in messages.

@@ -1,4 +1,7 @@
 //! Integration tests; one file for each area.
 
+mod cli;
 mod dataset;
+mod driver;
+mod faults;
 mod support;

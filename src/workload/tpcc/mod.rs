@@ -40,6 +40,7 @@ impl Workload for Tpcc {
 
 impl Terminal for User {
     type Input = ();
+    type Output = ();
     type Tally = ();
     fn draw(&mut self) -> (ProfileId, ()) {
         todo!()
@@ -47,9 +48,13 @@ impl Terminal for User {
     fn think_time(&mut self, _mean: Duration) -> Duration {
         todo!()
     }
-    async fn execute(_input: &(), _session: &mut Session) -> Result<Outcome, SessionError> {
+    async fn execute(
+        _input: &(),
+        _session: &mut Session,
+        _output: &mut (),
+    ) -> Result<Outcome, SessionError> {
         todo!()
     }
-    fn tally(_input: &(), _outcome: Outcome, _tally: &mut ()) {}
+    fn tally(_input: &(), _output: &(), _outcome: Outcome, _tally: &mut ()) {}
     fn merge(_tally: &mut (), _other: ()) {}
 }
