@@ -1,7 +1,7 @@
 //! Loading, resuming, checking and dropping a data set on real servers.
 
 use crate::support::{self, Server};
-use pgdyno::clock;
+use pgdyno::clock::{self, Clock, Monotonic, Tick};
 use pgdyno::dataset::{self, LoadOptions, Progress, State};
 use pgdyno::problem::{Kind, Problem};
 use pgdyno::record::LoadReport;
@@ -11,6 +11,7 @@ use pgdyno::workload::copy::{CopyBuffer, CopyFormat};
 use pgdyno::workload::{DataSet, Ddl, Invariant, Table};
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -451,8 +452,11 @@ fn the_loader_process() {
     let advances: u32 = advances.parse().unwrap();
     let signal: i32 = parts[3].parse().unwrap();
     pgdyno::interrupt::install().unwrap();
+    let watch = Monotonic::start();
+    let mut signalled = Tick::default();
     let mut at = |now: &str, count: u32| {
         if now == step && count == advances {
+            signalled = watch.now();
             let own = std::process::id().to_string();
             Command::new("kill")
                 .args([&format!("-{signal}"), &own])
@@ -461,7 +465,10 @@ fn the_loader_process() {
         }
     };
     let result = dataset::load(&connect, &data, &resume(3), &mut Told::new(&mut at));
+    let after = watch.now().since(signalled) / 1_000_000;
     eprintln!("outcome {result:?}");
+    eprintln!("ended {after} ms after the signal");
+    assert!(after < 2000, "{after} ms");
 }
 
 /// Where to end a load: every step, and the middle of those that have one.
@@ -486,7 +493,7 @@ fn a_loader_killed_at_any_point_is_continued_to_the_same_data() {
     for point in POINTS {
         let connect = database(server);
         let status = loader(&connect, 20, point, 9).wait().unwrap();
-        assert!(!status.success(), "{point}");
+        assert_eq!(status.signal(), Some(9), "{point}");
         if found(&connect) != State::Absent {
             problem(
                 load(&connect, &Family::new(20), &options(2)),
@@ -511,6 +518,7 @@ fn an_interrupted_load_ends_soon_without_sessions_left_and_can_be_continued() {
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(text.contains("kind: Interrupted"), "{point}: {text}");
         assert!(text.contains("--resume"), "{point}: {text}");
+        assert!(output.status.success(), "{point}: {text}");
         let others = "SELECT count(*) FROM pg_stat_activity \
                       WHERE datname = current_database() AND pid <> pg_backend_pid() \
                         AND state IS NOT NULL";
