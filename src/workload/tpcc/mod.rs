@@ -145,27 +145,6 @@ impl Workload for Tpcc {
     }
 }
 
-<<<<<<< HEAD
-impl Terminal for User {
-    type Input = ();
-    type Output = ();
-    type Tally = ();
-    fn draw(&mut self) -> (ProfileId, ()) {
-        todo!()
-    }
-    fn think_time(&mut self, _mean: Duration) -> Duration {
-        todo!()
-    }
-    async fn execute(
-        _input: &(),
-        _session: &mut Session,
-        _output: &mut (),
-    ) -> Result<Outcome, SessionError> {
-        todo!()
-    }
-    fn tally(_input: &(), _output: &(), _outcome: Outcome, _tally: &mut ()) {}
-    fn merge(_tally: &mut (), _other: ()) {}
-=======
 impl Tpcc {
     /// Where terminal `index` sits for the whole run (2.4.1.1, 2.8.1.1): terminals are dealt to
     /// the warehouses in turn, or spread evenly when they are fewer. The district of Stock-Level
@@ -186,7 +165,6 @@ impl Tpcc {
             constants: self.constants,
         }
     }
->>>>>>> tpcc
 }
 
 /// Refuses any other value than `supported`.
