@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 #![allow(clippy::float_cmp, reason = "virtual time is exact")]
-#![allow(clippy::duration_suboptimal_units, reason = "seconds compare at a glance")]
+#![allow(
+    clippy::duration_suboptimal_units,
+    reason = "seconds compare at a glance"
+)]
 
 use pgdyno::clock::Tick;
 use pgdyno::driver::{DrivePlan, Driven, LiveWindow, Phase, Watcher, drive, drive_in_virtual_time};

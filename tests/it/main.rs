@@ -1,4 +1,5 @@
 //! Integration tests; one file for each area.
 
 mod driver;
+mod driver_cost;
 mod support;
