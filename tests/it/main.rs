@@ -2,4 +2,5 @@
 
 mod driver;
 mod driver_cost;
+mod driver_server;
 mod support;
