@@ -250,7 +250,7 @@ impl<'a, T: Runtime> Conductor<'a, T> {
     }
 
     /// From connecting to the end of the last worker.
-    fn run(mut self, lines: Lines) -> Result<Sums, Problem> {
+    fn run(mut self, mut lines: Lines) -> Result<Sums, Problem> {
         let _guard = AbortOnPanic(self.shared);
         self.workers = lines.go.len();
         self.watcher.phase(Phase::Connecting);
@@ -260,6 +260,7 @@ impl<'a, T: Runtime> Conductor<'a, T> {
             return connected.map(|()| self.sums);
         }
         self.begin(&lines);
+        lines.go.clear();
         let mut running = self.workers;
         let mut told = self.decisions();
         while running > 0 {

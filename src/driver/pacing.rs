@@ -266,7 +266,7 @@ mod tests {
         type Tally = ();
         fn draw(&mut self) -> (ProfileId, u64) {
             self.0 += 1;
-            (ProfileId(u8::from(self.0 % 2 == 0)), self.0)
+            (ProfileId(u8::from(self.0.is_multiple_of(2))), self.0)
         }
         fn think_time(&mut self, mean: Duration) -> Duration {
             mean

@@ -531,11 +531,11 @@ mod tests {
 
     /// Keeps what was closed.
     #[derive(Default)]
-    struct Shelf(Vec<Box<Frame>>);
+    struct Shelf(Vec<Frame>);
 
     impl FrameSink for &mut Shelf {
         fn closed(&mut self, frame: Box<Frame>) {
-            self.0.push(frame);
+            self.0.push(*frame);
         }
         fn empty(&mut self) -> Option<Box<Frame>> {
             None
@@ -620,7 +620,7 @@ mod tests {
         assert_eq!(windows, expected);
     }
 
-    fn totals(completions: &[Completion]) -> (Vec<Box<Frame>>, Totals) {
+    fn totals(completions: &[Completion]) -> (Vec<Frame>, Totals) {
         let shared = shared(50_000);
         let mut shelf = Shelf::default();
         let mut recorder = Recorder::new(2, 0, SCHEDULE, &shared, &mut shelf);

@@ -6,15 +6,16 @@
 
 pub mod conninfo;
 pub mod error;
+mod waits;
 // helper: socket.rs, tls.rs, connect.rs, reply.rs, copy.rs, blocking.rs … as it falls out
 
 pub use conninfo::{ConnectOptions, SslMode};
 pub use error::{Failure, SessionError};
+pub use waits::Waits;
 
 use crate::clock::Tick;
-use std::cell::Cell;
 use std::os::fd::RawFd;
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// A prepared statement of a session: its index in the list given to [`Session::prepare_all`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,22 +39,9 @@ pub enum Param<'a> {
     TextArray(&'a [&'a str]),
 }
 
-/// What a driven session waits for; shared between the session and the worker that polls it.
-#[derive(Debug, Default)]
-pub struct Waits {
-    /// The current tick; the worker sets it before every poll.
-    pub now: Cell<Tick>,
-    /// Set by [`Session::sleep_until`]: poll again at this tick.
-    pub wake_at: Cell<Option<Tick>>,
-    /// The socket was readable when the session last looked and it waits for more.
-    pub wants_read: Cell<bool>,
-    /// The socket's send buffer is full: poll again when it is writable.
-    pub wants_write: Cell<bool>,
-}
-
 /// One connection.
 pub struct Session {
-    waits: Rc<Waits>,
+    waits: Arc<Waits>,
 }
 
 impl Session {
@@ -66,17 +54,13 @@ impl Session {
     /// A session without a server, for workloads that only sleep; `flush` on it is a defect.
     pub fn detached() -> Session {
         Session {
-            waits: Rc::default(),
+            waits: Arc::default(),
         }
     }
 
-    pub fn park(self) -> Parked {
-        todo!()
-    }
-
     /// The cell through which a worker and this session talk.
-    pub fn waits(&self) -> Rc<Waits> {
-        Rc::clone(&self.waits)
+    pub fn waits(&self) -> Arc<Waits> {
+        Arc::clone(&self.waits)
     }
 
     /// The socket, for epoll; `None` when detached.
@@ -288,14 +272,6 @@ impl<'a> Row<'a> {
     /// Microseconds since 2000-01-01.
     pub fn timestamp(&self, column: usize) -> Result<i64, SessionError> {
         let _ = column;
-        todo!()
-    }
-}
-
-#[derive(Debug)]
-pub struct Parked(());
-impl Parked {
-    pub fn resume(self) -> Session {
         todo!()
     }
 }

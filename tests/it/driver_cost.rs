@@ -1,6 +1,7 @@
 //! What driving costs: allocations (asserted) and time (printed by ignored tests).
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
+#![allow(clippy::print_stdout, reason = "ignored tests print what they measure")]
 
 use crate::driver::{Notes, deck, measured, plan, synthetic};
 use pgdyno::driver::{DrivePlan, drive};
@@ -167,7 +168,7 @@ fn a_transaction_allocates_nothing() {
             keying_think,
             transactions: Some(LAST + 100),
             // Closing a window sends a message, which may allocate.
-            window: Duration::from_secs(3600),
+            window: Duration::from_hours(1),
             ..plan()
         };
         drive(&probe, &plan, &mut Notes::default()).unwrap();

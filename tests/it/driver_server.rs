@@ -1,6 +1,11 @@
 //! The driver against real servers: reconciliation, retries, lost connections, lost servers.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
+#![allow(
+    clippy::duration_suboptimal_units,
+    reason = "seconds compare at a glance"
+)]
+#![allow(clippy::print_stdout, reason = "ignored tests print what they measure")]
 
 use crate::driver::{Notes, assert_consistent, measured, plan, sum};
 use crate::support::{self, Server};
@@ -152,7 +157,7 @@ fn database(server: &Server, name: &str) -> ConnectOptions {
              INSERT INTO counters SELECT i, 0 FROM generate_series(1, 100) i",
         )
         .unwrap();
-    options.application_name = "driven".to_owned();
+    "driven".clone_into(&mut options.application_name);
     options
 }
 
