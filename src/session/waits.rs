@@ -11,7 +11,9 @@ pub struct Waits {
     pub now: TickCell,
     /// Set by [`super::Session::sleep_until`]: poll again at this tick.
     pub wake_at: AlarmCell,
-    /// The socket was readable when the session last looked and it waits for more.
+    /// Poll again when the socket is readable. (Level- and edge-triggered epoll both do: a session
+    /// that returns `Pending` has emptied the socket or not looked since its last request. Only
+    /// the end of the stream may have arrived unseen with the last bytes: poll again on a hangup.)
     pub wants_read: Flag,
     /// The socket's send buffer is full: poll again when it is writable.
     pub wants_write: Flag,

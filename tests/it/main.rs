@@ -3,4 +3,5 @@
 mod driver;
 mod driver_cost;
 mod driver_server;
+mod session;
 mod support;
