@@ -141,14 +141,6 @@ impl ConnectOptions {
         format!("{}/{} as {}", hosts.join(","), self.database, self.user)
     }
 
-    pub fn describe(&self) -> String {
-        todo!()
-    }
-
-    pub fn is_local(&self) -> bool {
-        todo!()
-    }
-
     /// A keyword string that `psql` takes, without the password.
     pub fn conninfo(&self) -> String {
         let hosts: Vec<_> = self
