@@ -5,7 +5,7 @@ use super::builds::{Build, Origin};
 use super::cluster::{Cluster, DATABASE, Description, Directory};
 use super::home::Places;
 use super::os_user::OsUser;
-use super::server::{Lifetime, Recipe, Server};
+use super::server::{Lifetime, NO_SPACE, Recipe, Server};
 use super::settings::{self, Conf, Verification, Wanted};
 use super::{Progress, TargetRequest, files, process, version};
 use crate::clock::{self, Clock, Monotonic};
@@ -55,6 +55,15 @@ struct Plan {
 impl Managed {
     /// Makes the cluster if need be, and its server answer with the settings in force.
     pub(crate) fn bring_up(
+        places: &Places,
+        request: &TargetRequest,
+        purpose: Purpose,
+        progress: &mut dyn Progress,
+    ) -> Result<Managed, Problem> {
+        Self::try_bring_up(places, request, purpose, progress).map_err(with_hint)
+    }
+
+    fn try_bring_up(
         places: &Places,
         request: &TargetRequest,
         purpose: Purpose,
@@ -153,7 +162,7 @@ impl Managed {
         let mut server = Server::spawn(&self.recipe, Lifetime::Detached)?;
         let port = port_in(text).unwrap_or(self.cluster.description.port);
         let connect = self.cluster.directory.connect(port, "postgres");
-        let ready = server.wait_ready(&connect, progress).map(drop);
+        let ready = server.wait_ready(&connect).map(drop);
         self.cluster.description.kept = Some(server.pid);
         self.server = Some(server);
         self.cluster.save()?;
@@ -171,7 +180,7 @@ impl Managed {
         let port = file.port.unwrap_or(plan.port);
         let connect = self.cluster.directory.connect(port, "postgres");
         progress.step("using the server that is running already");
-        let mut session = match server.wait_ready(&connect, progress) {
+        let mut session = match server.wait_ready(&connect) {
             Ok(session) => session,
             // It was on its way down, as a server is whose pgdyno was killed.
             Err(_) if !server.alive() && !interrupt::requested() => {
@@ -205,16 +214,23 @@ impl Managed {
 
     /// Starts the server and sees to it that the settings are in force.
     fn launch(&mut self, plan: &Plan, progress: &mut dyn Progress) -> Result<(), Problem> {
+        let clean = process::shut_down_cleanly(&self.recipe.data_dir);
         progress.step(&format!(
-            "starting PostgreSQL {} (cluster {})",
-            self.recipe.build.version, self.cluster.directory.name
+            "starting PostgreSQL {} (cluster {}){}",
+            self.recipe.build.version,
+            self.cluster.directory.name,
+            if clean {
+                ""
+            } else {
+                ", recovering after a crash"
+            }
         ));
         self.cluster.clear_way()?;
         self.write(&plan.conf)?;
         let server = Server::spawn(&self.recipe, plan.lifetime)?;
         let server = self.server.insert(server);
         let connect = self.cluster.directory.connect(plan.port, "postgres");
-        let session = server.wait_ready(&connect, progress)?;
+        let session = server.wait_ready(&connect)?;
         make_database(session)?;
         let connect = self.cluster.directory.connect(plan.port, DATABASE);
         let mut verification = Self::verify(plan, &connect)?;
@@ -307,6 +323,21 @@ impl Drop for Managed {
         // Whoever wants to know calls release.
         let _ = self.release();
     }
+}
+
+/// The home may be full or not ours wherever it is written to; the remedy is the same.
+fn with_hint(problem: Problem) -> Problem {
+    let says = |words: &str| problem.message.contains(words);
+    let hint = if problem.hint.is_some() {
+        return problem;
+    } else if says("No space left on device") || says("quota exceeded") {
+        NO_SPACE
+    } else if says("Read-only file system") || says("Permission denied") {
+        "set PGDYNO_HOME to a directory that you may write to"
+    } else {
+        return problem;
+    };
+    problem.hint(hint)
 }
 
 /// The cluster's name and the build that fits it.

@@ -64,6 +64,18 @@ fn processes(data: &Path) -> Vec<i32> {
         .collect()
 }
 
+/// Keeps what it is told.
+#[derive(Default)]
+struct Told(String);
+
+impl target::Progress for Told {
+    fn step(&mut self, what: &str) {
+        self.0.push_str(what);
+        self.0.push('\n');
+    }
+    fn bytes(&mut self, _done: u64, _total: Option<u64>) {}
+}
+
 fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     for _ in 0..1000 {
         if done() {
@@ -346,7 +358,10 @@ fn a_killed_server_is_recovered_with_all_that_was_committed() {
         let _ = target.release();
         wait_until("the end of the orphans", || processes(&data).is_empty());
         assert_eq!(state(&home), "crashed");
-        let target = acquire(&home, "18", &[]).unwrap();
+        let mut told = Told::default();
+        let request = support::request("18", &[]);
+        let target = target::acquire_in(&home.places, &request, &mut told).unwrap();
+        assert!(told.0.contains("recovering"), "{}", told.0);
         assert_eq!(query(&target.connect, "SELECT x FROM t"), "7");
         target.release().unwrap();
         assert_eq!(state(&home), "stopped");
