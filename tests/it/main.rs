@@ -6,5 +6,6 @@
     reason = "this is all test code, helpers included"
 )]
 
+mod session;
 mod support;
 mod target;
