@@ -281,9 +281,7 @@ impl Managed {
         let mut session = match Session::connect(connect) {
             // A server of an interrupted first start, without the database.
             Err(error) if error.is("3D000") => {
-                let mut options = connect.clone();
-                "postgres".clone_into(&mut options.database);
-                make_database(Session::connect(&options)?)?;
+                make_database(Session::connect(&connect.with_database("postgres"))?)?;
                 Session::connect(connect)?
             }
             other => other?,
@@ -442,8 +440,8 @@ fn port_in(text: &str) -> Option<u16> {
 }
 
 fn make_database(mut session: Session) -> Result<(), Problem> {
-    let sql = format!("SELECT 1 FROM pg_catalog.pg_database WHERE datname = '{DATABASE}'");
-    if session.query_value(&sql)?.is_none() {
+    let sql = format!("SELECT count(*) FROM pg_catalog.pg_database WHERE datname = '{DATABASE}'");
+    if session.query_value(&sql)?.as_deref() == Some("0") {
         session.query("SET default_transaction_read_only = off")?;
         session.query(&format!("CREATE DATABASE {DATABASE}"))?;
     }
