@@ -7,6 +7,7 @@ use super::home::Places;
 use super::os_user::OsUser;
 use super::server::{Lifetime, NO_SPACE, Recipe, Server};
 use super::settings::{self, Conf, Verification, Wanted};
+use super::version::NEWEST_MAJOR;
 use super::{Progress, TargetRequest, files, process, version};
 use crate::clock::{self, Clock, Monotonic};
 use crate::interrupt;
@@ -189,6 +190,12 @@ impl Managed {
             }
             Err(problem) => return Err(problem),
         };
+        let build = self.recipe.build.version.to_string();
+        if self.cluster.description.version != build {
+            drop(session);
+            progress.step(&format!("restarting the server as PostgreSQL {build}"));
+            return self.restart(plan, progress).map(|()| true);
+        }
         self.write(&plan.conf)?;
         self.reload(&mut session, &connect)?;
         drop(session);
@@ -209,6 +216,8 @@ impl Managed {
         if let Some(mut server) = self.server.take() {
             server.stop()?;
         }
+        self.cluster.ran_by(&self.recipe.build);
+        self.cluster.save()?;
         self.launch(plan, progress)
     }
 
@@ -345,17 +354,21 @@ fn choose(
     user: &OsUser,
     progress: &mut dyn Progress,
 ) -> Result<(Directory, Build), Problem> {
+    // Without a wish for a build, a cluster that exists goes on with its own.
+    if request.pg.is_none() && request.pg_bindir.is_none() {
+        let default = || format!("pg{NEWEST_MAJOR}");
+        let name = request.cluster.clone().unwrap_or_else(default);
+        let directory = Directory::new(&places.clusters, &name)?;
+        if let Some(description) = directory.describe()? {
+            let build = build_of(&description, places, user, progress)?;
+            return Ok((directory, build));
+        }
+    }
     let named = request
         .cluster
         .as_deref()
         .map(|name| Directory::new(&places.clusters, name))
         .transpose()?;
-    if let (Some(directory), None, None) = (&named, &request.pg, &request.pg_bindir)
-        && let Some(description) = directory.describe()?
-    {
-        let build = build_of(&description, places, user, progress)?;
-        return Ok((directory.clone(), build));
-    }
     let build = Build::resolve(request, places, user, progress)?;
     let directory = match named {
         Some(directory) => directory,

@@ -151,6 +151,21 @@ impl Home {
     }
 }
 
+impl Drop for Home {
+    fn drop(&mut self) {
+        // A test that failed may have left a server that was to stay.
+        stop_all(&self.places);
+    }
+}
+
+fn stop_all(places: &Places) {
+    for status in target::status(places).unwrap_or_default() {
+        if status.state == "running" {
+            let _ = target::down(places, Some(&status.name), &mut Quiet);
+        }
+    }
+}
+
 fn template(version: &str) -> Home {
     let home = Home::empty();
     // Becomes the cluster's own setting, and so that of its copies.
@@ -186,6 +201,10 @@ fn sweep() {
             .and_then(|rest| rest.split_once('-'))
             .and_then(|(pid, _)| pid.parse::<u32>().ok());
         if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            stop_all(&Places {
+                clusters: entry.path().join("clusters"),
+                ..Places::standard().unwrap()
+            });
             let _ = std::fs::remove_dir_all(entry.path());
         }
     }
