@@ -1,1 +1,7 @@
-fn main() {}
+//! `pgdyno`: parse, run, exit code.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ExitCode::from(pgdyno::cli::main())
+}

@@ -3,6 +3,9 @@
 //! A record is written once and never edited; reports are derived from it. Every type here is
 //! part of the stored form: changing one bumps [`SCHEMA_VERSION`].
 
+#[cfg(test)]
+pub(crate) mod fixture;
+mod hdr_log;
 pub mod store;
 
 use crate::session::Failure;
@@ -51,6 +54,13 @@ pub struct RunPlan {
     pub labels: BTreeMap<String, String>,
     /// Where the server is, in words, without a password.
     pub target: String,
+}
+
+impl RunPlan {
+    /// Does the workload stand on tables in a server?
+    pub fn has_data(&self) -> bool {
+        self.workload != "synthetic"
+    }
 }
 
 /// Transaction isolation of the workload's transactions.
@@ -238,7 +248,8 @@ pub enum Ended {
     ServerLost,
 }
 
-/// One profile over the measurement. Histograms are HdrHistogram V2-deflate, base64, in µs.
+/// One profile over the measurement: what finished inside it. Times are those of successes;
+/// histograms are HdrHistogram V2-deflate, base64, in µs.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ProfileRecord {
     pub counts: Counts,
@@ -285,7 +296,9 @@ pub struct ClientCost {
     pub cpu_us_per_txn: f64,
     /// Share of one core that the busiest worker used.
     pub cpu_share: f64,
-    /// 99th percentile of started − scheduled over all transactions, microseconds.
+    /// 99th percentile of the driver's own lateness over all transactions, microseconds: started −
+    /// scheduled, or since a session was free when that was later. Waiting for a session is not
+    /// the driver's fault; it is in [`ProfileRecord::lag`].
     pub lag_us_p99: u64,
     pub round_trips_per_txn: f64,
 }
@@ -321,10 +334,19 @@ pub struct ServerCounters {
     pub wal_bytes: Option<i64>,
     /// CPU seconds of the server's processes during the measurement, when local.
     pub server_cpu_s: Option<f64>,
-    /// Workload-specific deltas, e.g. `d_next_o_id` of TPC-C (name → delta).
-    pub workload: BTreeMap<String, i64>,
+    /// Counters in the data itself, e.g. the sum of `d_next_o_id` of TPC-C.
+    pub data: Vec<DataCounterDelta>,
     /// What could not be read and why.
     pub unavailable: BTreeMap<String, String>,
+}
+
+/// How far a counter in the data moved from before ramp-up to after the drain.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DataCounterDelta {
+    pub name: String,
+    /// The profile each of whose commits moves it by one.
+    pub profile: String,
+    pub delta: i64,
 }
 
 /// One invariant over the data.

@@ -8,7 +8,7 @@ use crate::clock::{Clock, Monotonic, Tick};
 use crate::interrupt;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::pin::pin;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -23,9 +23,9 @@ const CANCEL_PATIENCE: Duration = Duration::from_secs(15);
 /// Waits for one session.
 pub(super) struct Blocker {
     pub(super) fd: RawFd,
-    pub(super) waits: Rc<Waits>,
+    pub(super) waits: Arc<Waits>,
     /// How to cancel what the server is doing; `None` while connecting.
-    pub(super) cancel: Option<Rc<CancelTarget>>,
+    pub(super) cancel: Option<Arc<CancelTarget>>,
     /// Ignore interrupts.
     pub(super) uninterruptible: bool,
     /// Give up at this time.

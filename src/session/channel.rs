@@ -9,7 +9,7 @@ use crate::wire::{Malformed, frontend};
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Poll, ready};
 
 /// First size of the receive buffer: the replies of one transaction fit.
@@ -27,7 +27,7 @@ pub(super) enum Stop {
 /// A connection as two buffers.
 pub(super) struct Channel {
     pub(super) socket: Socket,
-    pub(super) waits: Rc<Waits>,
+    pub(super) waits: Arc<Waits>,
     pub(super) parameters: BTreeMap<String, String>,
     pub(super) status: TransactionStatus,
     /// Messages to send; those before `sent` are on their way.
@@ -55,7 +55,7 @@ impl Channel {
     pub(super) fn new(socket: Socket) -> Self {
         Self {
             socket,
-            waits: Rc::default(),
+            waits: Arc::default(),
             parameters: BTreeMap::new(),
             status: TransactionStatus::Idle,
             output: Vec::new(),

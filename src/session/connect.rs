@@ -10,7 +10,7 @@ use crate::wire::auth::{AuthError, Conversation, Credentials};
 use crate::wire::backend::Message;
 use crate::wire::frontend;
 use std::net::ToSocketAddrs;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -151,7 +151,7 @@ impl Attempt {
     fn blocker(&self, channel: &Channel) -> Blocker {
         Blocker {
             fd: channel.socket.raw_fd(),
-            waits: Rc::clone(&channel.waits),
+            waits: Arc::clone(&channel.waits),
             cancel: None,
             uninterruptible: self.uninterruptible,
             deadline: self.deadline,
@@ -168,7 +168,7 @@ impl Attempt {
             error
         };
         let socket = Socket::open(endpoint).map_err(|error| refused(&error))?;
-        let waits = Rc::<super::Waits>::default();
+        let waits = Arc::<super::Waits>::default();
         waits.wants_write.set(true);
         let blocker = Blocker {
             fd: socket.raw_fd(),
@@ -261,7 +261,7 @@ impl Attempt {
         channel.forget_scanned();
         Ok(Session::new(
             channel,
-            Rc::new(target),
+            Arc::new(target),
             host_name(options, index),
         ))
     }

@@ -13,6 +13,7 @@
 //! | `blocking` | waiting with poll(2), interruptible |
 //! | `reply` | results, read where they lie |
 //! | `copy` | COPY … FROM STDIN |
+//! | `waits` | how a session and the worker that polls it talk |
 //! | [`error`] | classes of failures |
 
 mod blocking;
@@ -23,11 +24,13 @@ mod copy;
 pub mod error;
 mod reply;
 mod socket;
+mod waits;
 
 pub use conninfo::{ConnectOptions, SslMode};
 pub use copy::CopyIn;
 pub use error::{Failure, SessionError};
 pub use reply::{Reply, Row, Rows, StatementResult, TextResult};
+pub use waits::Waits;
 
 use crate::clock::Tick;
 use crate::wire::backend::TransactionStatus;
@@ -35,10 +38,9 @@ use crate::wire::{frontend, value};
 use blocking::Blocker;
 use channel::{Channel, Stop};
 use connect::CancelTarget;
-use std::cell::Cell;
 use std::future::poll_fn;
 use std::os::fd::RawFd;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 
 /// The name of the internal ROLLBACK.
@@ -87,30 +89,16 @@ impl Param<'_> {
     }
 }
 
-/// What a driven session waits for; shared between the session and the worker that polls it.
-#[derive(Debug, Default)]
-pub struct Waits {
-    /// The current tick; the worker sets it before every poll.
-    pub now: Cell<Tick>,
-    /// Set by [`Session::sleep_until`]: poll again at this tick.
-    pub wake_at: Cell<Option<Tick>>,
-    /// Poll again when the socket is readable. (Level- and edge-triggered epoll both do: a session
-    /// that returns `Pending` has emptied the socket or not looked since its last request.)
-    pub wants_read: Cell<bool>,
-    /// The socket's send buffer is full: poll again when it is writable.
-    pub wants_write: Cell<bool>,
-}
-
 /// One connection.
 ///
 /// Dropping a session ends the connection. A future of a session ([`Session::flush`],
 /// [`Session::rollback`]) that is dropped before it is ready leaves a reply on its way: the session
 /// notices, and every later call fails with `Disconnected`.
 pub struct Session {
-    waits: Rc<Waits>,
+    waits: Arc<Waits>,
     /// `None` when detached.
     channel: Option<Channel>,
-    cancel: Option<Rc<CancelTarget>>,
+    cancel: Option<Arc<CancelTarget>>,
     host: String,
     /// Names of the prepared statements, by index.
     names: Vec<String>,
@@ -128,7 +116,7 @@ impl Session {
     /// A session without a server, for workloads that only sleep; `flush` on it is an error.
     pub fn detached() -> Session {
         Session {
-            waits: Rc::default(),
+            waits: Arc::default(),
             channel: None,
             cancel: None,
             host: String::new(),
@@ -139,9 +127,9 @@ impl Session {
         }
     }
 
-    fn new(channel: Channel, cancel: Rc<CancelTarget>, host: String) -> Session {
+    fn new(channel: Channel, cancel: Arc<CancelTarget>, host: String) -> Session {
         let mut session = Session::detached();
-        session.waits = Rc::clone(&channel.waits);
+        session.waits = Arc::clone(&channel.waits);
         session.channel = Some(channel);
         session.cancel = Some(cancel);
         session.host = host;
@@ -149,8 +137,8 @@ impl Session {
     }
 
     /// The cell through which a worker and this session talk.
-    pub fn waits(&self) -> Rc<Waits> {
-        Rc::clone(&self.waits)
+    pub fn waits(&self) -> Arc<Waits> {
+        Arc::clone(&self.waits)
     }
 
     /// The socket, for epoll; `None` when detached. It stays the same as long as the session lives.
@@ -281,15 +269,16 @@ impl Session {
         Ok(reply::texts(self.channel()?.reply())?)
     }
 
-    /// `query` for SQL of one statement with one row and one column.
+    /// `query` for SQL of one statement with one column and at most one row; `None` for no row
+    /// and for NULL.
     pub fn query_value(&mut self, sql: &str) -> Result<Option<String>, SessionError> {
         let mut results = self.query(sql)?;
         match (results.pop(), results.is_empty()) {
-            (Some(mut result), true) if result.rows.len() == 1 && result.columns.len() == 1 => {
-                Ok(result.rows.remove(0).remove(0))
+            (Some(mut result), true) if result.rows.len() <= 1 && result.columns.len() == 1 => {
+                Ok(result.rows.pop().and_then(|mut row| row.pop()).flatten())
             }
             _ => Err(SessionError::wrong_result(format!(
-                "one row with one column expected from \"{sql}\""
+                "at most one row with one column expected from \"{sql}\""
             ))),
         }
     }
@@ -362,7 +351,7 @@ impl Session {
     fn blocker(&self) -> Blocker {
         Blocker {
             fd: self.fd().unwrap_or(-1),
-            waits: Rc::clone(&self.waits),
+            waits: Arc::clone(&self.waits),
             cancel: self.cancel.clone(),
             uninterruptible: self.uninterruptible,
             deadline: None,

@@ -1,11 +1,33 @@
 //! The server under test: fetched, found or given; from plan to running and back.
 //!
-//! helper: archive.rs (Maven Central, cache), builds.rs (what a bin directory holds, finding one),
-//! cluster.rs (initdb, start, stop, recover), os_user.rs, settings.rs, lease.rs …
+//! From the outside in: `manage` is what `pgdyno server` does; `managed` brings one cluster up with
+//! its settings and down again; `cluster` is its directory and `server` its process, `process` what
+//! `/proc` tells about it; `settings` are checked, written and verified; `builds` are binaries,
+//! fetched by `archive` through `fetch`. `home` says where all this is, `os_user` as whom servers
+//! run, `lease` that only one of us does it at a time.
+
+mod archive;
+mod builds;
+mod cluster;
+mod fetch;
+mod files;
+mod home;
+mod lease;
+mod manage;
+mod managed;
+mod os_user;
+mod process;
+mod server;
+mod settings;
+mod version;
+
+pub use home::{Places, home};
+pub use manage::{down, psql_command, remove, status, up, versions};
+pub use settings::read_settings;
 
 use crate::problem::Problem;
-use crate::record::Setting;
 use crate::session::ConnectOptions;
+use managed::{Managed, Purpose};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -36,6 +58,9 @@ pub struct Target {
     pub log_file: Option<PathBuf>,
     /// Process id of the postmaster, when managed.
     pub postmaster_pid: Option<i32>,
+    /// Where the server's programs are, when managed.
+    pub bindir: Option<PathBuf>,
+    managed: Option<Managed>,
 }
 
 /// For `server status --format json`; names as in the contract.
@@ -45,10 +70,19 @@ pub struct ClusterStatus {
     pub version: String,
     /// running | stopped | crashed | broken
     pub state: String,
+    /// What `psql` takes.
     pub conninfo: String,
     pub data_dir: String,
     pub port: u16,
     pub pid: Option<i32>,
+}
+
+/// For `server versions`.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct VersionInfo {
+    pub version: String,
+    /// Fetched already: usable without a network.
+    pub cached: bool,
 }
 
 /// Told of long steps: fetching, initdb, starting.
@@ -58,30 +92,78 @@ pub trait Progress {
     fn bytes(&mut self, done: u64, total: Option<u64>);
 }
 
-/// `PGDYNO_HOME`, else `/var/lib/pgdyno` for root, else XDG data home.
-pub fn home() -> Result<PathBuf, Problem> {
-    todo!()
-}
-
-/// Makes the server ready: fetched, created, started with the settings, verified in force.
+/// Makes the server ready: fetched, created, started with the settings, verified in force. A given
+/// server is only resolved, not connected to.
+///
+/// Call it from a thread that lives as long as the target: the kernel stops a server that was
+/// started for a run when the *thread* that started it ends.
 pub fn acquire(request: &TargetRequest, progress: &mut dyn Progress) -> Result<Target, Problem> {
-    let _ = (request, progress);
-    todo!()
-}
-
-impl Target {
-    /// Stops the server unless it was asked to be kept or ran before; `Drop` does the same,
-    /// ignoring errors.
-    pub fn release(self) -> Result<(), Problem> {
-        todo!()
+    match &request.target {
+        Some(target) => given(target, request),
+        None => acquire_in(&Places::standard()?, request, progress),
     }
 }
 
-/// Reads `pg_settings`: everything not at its built-in default, plus `also`.
-pub fn read_settings(
-    session: &mut crate::session::Session,
-    also: &BTreeMap<String, String>,
-) -> Result<BTreeMap<String, Setting>, Problem> {
-    let _ = (session, also);
-    todo!()
+/// [`acquire`] of a managed server in other places than the standard ones.
+pub fn acquire_in(
+    places: &Places,
+    request: &TargetRequest,
+    progress: &mut dyn Progress,
+) -> Result<Target, Problem> {
+    let managed = Managed::bring_up(places, request, Purpose::Run, progress)?;
+    let directory = &managed.cluster.directory;
+    Ok(Target {
+        connect: directory.connect(managed.port(), cluster::DATABASE),
+        cluster: Some(directory.name.clone()),
+        data_dir: Some(directory.data()),
+        log_file: Some(directory.log()),
+        postmaster_pid: managed.pid(),
+        bindir: Some(managed.recipe.build.bindir.clone()),
+        managed: Some(managed),
+    })
+}
+
+/// A server that somebody else manages.
+fn given(target: &str, request: &TargetRequest) -> Result<Target, Problem> {
+    let excluded = [
+        ("--pg", request.pg.is_some()),
+        ("--pg-bindir", request.pg_bindir.is_some()),
+        ("--cluster", request.cluster.is_some()),
+        ("--set", !request.settings.is_empty()),
+        ("--keep", request.keep),
+    ];
+    if let Some((flag, _)) = excluded.iter().find(|(_, given)| *given) {
+        return Err(Problem::usage(format!(
+            "{flag} is for managed servers; --target names one that is not"
+        ))
+        .hint("give the one or the other; settings of a given server are its owner's to change"));
+    }
+    Ok(Target {
+        connect: ConnectOptions::parse(target)?,
+        cluster: None,
+        data_dir: None,
+        log_file: None,
+        postmaster_pid: None,
+        bindir: None,
+        managed: None,
+    })
+}
+
+impl Target {
+    /// Which server this is, for people; without a password.
+    pub fn describe(&self) -> String {
+        match &self.managed {
+            Some(managed) => managed.describe(),
+            None => self.connect.describe(),
+        }
+    }
+
+    /// Stops the server unless it was asked to be kept or ran before; `Drop` does the same,
+    /// ignoring errors.
+    pub fn release(mut self) -> Result<(), Problem> {
+        match self.managed.take() {
+            Some(mut managed) => managed.release(),
+            None => Ok(()),
+        }
+    }
 }

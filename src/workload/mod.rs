@@ -146,8 +146,23 @@ pub trait DataSet: Send + Sync {
     /// Conditions that hold whenever no transaction is in progress.
     fn invariants(&self) -> &[Invariant];
 
+    /// Counters kept in the data itself, to reconcile the driver's counts with.
+    fn counters(&self) -> &[DataCounter] {
+        &[]
+    }
+
     /// Expected size on disk, tables and indexes, for the space check before a load.
     fn bytes_estimate(&self) -> u64;
+}
+
+/// A number in the data that grows by one for each commit of a profile.
+#[derive(Clone, Debug)]
+pub struct DataCounter {
+    pub name: &'static str,
+    /// Returns one row with one whole number.
+    pub sql: &'static str,
+    /// The profile's name.
+    pub profile: &'static str,
 }
 
 /// A statement that belongs to a table; `name` identifies it in progress and in messages.

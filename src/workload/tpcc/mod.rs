@@ -25,7 +25,9 @@ pub use stock_level::Input as StockLevel;
 
 use super::copy::CopyBuffer;
 use super::mix::Chooser;
-use super::{DataSet, Ddl, Invariant, Outcome, Profile, ProfileId, Table, Terminal, Workload};
+use super::{
+    DataCounter, DataSet, Ddl, Invariant, Outcome, Profile, ProfileId, Table, Terminal, Workload,
+};
 use crate::problem::Problem;
 use crate::record::{Isolation, RunPlan, SheetLine};
 use crate::rng::{Rng, Seed};
@@ -200,6 +202,11 @@ fn narrow(value: i32) -> i16 {
     value as i16
 }
 
+/// Uniform over the districts of a warehouse.
+fn district(rng: &mut Rng) -> i16 {
+    narrow(rng.int(1, i32::from(DISTRICTS)))
+}
+
 /// What a terminal's inputs are drawn from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Context {
@@ -211,11 +218,6 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Uniform over the districts of a warehouse.
-    fn district(&self, rng: &mut Rng) -> i16 {
-        narrow(rng.int(1, i32::from(DISTRICTS)))
-    }
-
     /// Uniform over the warehouses that are not home; home when there is no other.
     fn other_warehouse(&self, rng: &mut Rng) -> i32 {
         if self.warehouses == 1 {
@@ -377,6 +379,15 @@ impl DataSet for TpccData {
 
     fn invariants(&self) -> &[Invariant] {
         invariants::INVARIANTS
+    }
+
+    /// Each committed New-Order takes one number of its district; rolled back ones give it back.
+    fn counters(&self) -> &[DataCounter] {
+        &[DataCounter {
+            name: "d_next_o_id",
+            sql: "SELECT sum(d_next_o_id) FROM district",
+            profile: "new_order",
+        }]
     }
 
     fn bytes_estimate(&self) -> u64 {

@@ -1,0 +1,116 @@
+//! Progress on stderr: bars on a terminal, a line a step elsewhere.
+
+use super::{note, on_terminal};
+use crate::units::{Bytes, grouped};
+use crate::{dataset, target};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::time::Duration;
+
+/// Shows steps of the target and of the data set.
+pub(super) struct Steps {
+    bar: Option<ProgressBar>,
+    step: String,
+}
+
+impl Steps {
+    pub(super) fn new() -> Self {
+        Self {
+            bar: None,
+            step: String::new(),
+        }
+    }
+
+    /// Ends what is shown.
+    pub(super) fn finish(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+
+    fn start(&mut self, bar: ProgressBar, template: &str) {
+        self.finish();
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        bar.enable_steady_tick(Duration::from_millis(200));
+        self.bar = Some(bar);
+    }
+}
+
+impl std::ops::Drop for Steps {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+impl target::Progress for Steps {
+    fn step(&mut self, what: &str) {
+        what.clone_into(&mut self.step);
+        if on_terminal() {
+            self.start(ProgressBar::new_spinner(), "{spinner} {msg}");
+            if let Some(bar) = &self.bar {
+                bar.set_message(what.to_owned());
+            }
+        } else {
+            note(what);
+        }
+    }
+
+    fn bytes(&mut self, done: u64, total: Option<u64>) {
+        let Some(bar) = &self.bar else { return };
+        if bar.length() != total || total.is_none() {
+            let bar = match total {
+                Some(total) => ProgressBar::new(total),
+                None => ProgressBar::new_spinner(),
+            };
+            let step = self.step.clone();
+            self.start(
+                bar,
+                "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}",
+            );
+            if let Some(bar) = &self.bar {
+                bar.set_message(step);
+            }
+        }
+        if let Some(bar) = &self.bar {
+            bar.set_position(done);
+        }
+    }
+}
+
+impl dataset::Progress for Steps {
+    fn begin(&mut self, name: &str, total: u64) {
+        name.clone_into(&mut self.step);
+        if on_terminal() {
+            let bar = ProgressBar::new(total);
+            self.start(
+                bar,
+                "{prefix} {wide_bar} {percent}% {per_sec} {msg} {eta} left",
+            );
+            if let Some(bar) = &self.bar {
+                bar.set_prefix(name.to_owned());
+            }
+        } else {
+            note(&format!("{name} …"));
+        }
+    }
+
+    fn advance(&mut self, done: u64, bytes: u64) {
+        if let Some(bar) = &self.bar {
+            bar.set_position(done);
+            let seconds = bar.elapsed().as_secs_f64();
+            if bytes > 0 && seconds > 0.0 {
+                bar.set_message(format!("{:.1} MB/s", bytes as f64 / 1e6 / seconds));
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        self.finish();
+    }
+}
+
+/// `3,000,000 rows, 1.2 GiB`.
+pub(super) fn rows_and_bytes(rows: u64, bytes: u64) -> String {
+    format!("{} rows, {}", grouped(rows), Bytes(bytes))
+}
