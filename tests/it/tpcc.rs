@@ -6,8 +6,8 @@ use pgdyno::rng::Seed;
 use pgdyno::session::{Failure, Session, SessionError};
 use pgdyno::workload::copy::{BINARY_HEADER, BINARY_TRAILER, CopyBuffer, CopyFormat};
 use pgdyno::workload::tpcc::{
-    Customer, Delivery, Input, Line, NewOrder, OrderStatus, Output, Payment, StockLevel, Tpcc,
-    UNUSED_ITEM, User,
+    Customer, Delivery, Input, Line, NewOrder, OrderStatus, Output, Payment, StockLevel, Tally,
+    Tpcc, UNUSED_ITEM, User,
 };
 use pgdyno::workload::{Outcome, Terminal, Workload};
 use std::collections::{BTreeMap, BTreeSet};
@@ -83,7 +83,7 @@ impl Bench {
     /// Runs `n` transactions of a terminal and gives its sheet.
     fn drive(&mut self, n: u32) -> Vec<pgdyno::record::SheetLine> {
         let mut user = self.workload.terminal(0, 1, Seed(42));
-        let mut tally = Default::default();
+        let mut tally = Tally::default();
         for _ in 0..n {
             let (_, input) = user.draw();
             let (outcome, output) = self.run(&input);
@@ -601,7 +601,7 @@ fn the_plans_are_look_ups(bench: &mut Bench) {
         session
             .query(&format!("PREPARE s{number} AS {sql}"))
             .unwrap();
-        let parameters = (1..).take_while(|n| sql.contains(&format!("${n}"))).count();
+        let parameters = (1..10).filter(|n| sql.contains(&format!("${n}"))).count();
         let nulls = vec!["NULL"; parameters].join(", ");
         let explain = format!("EXPLAIN EXECUTE s{number} ({nulls})");
         let plan: Vec<String> = session.query(&explain).unwrap()[0]

@@ -14,14 +14,15 @@ mod schema;
 mod sheet;
 mod statements;
 mod stock_level;
+mod tally;
 
 pub use customer::Customer;
 pub use delivery::Input as Delivery;
 pub use new_order::{Input as NewOrder, Line, UNUSED_ITEM};
 pub use order_status::Input as OrderStatus;
 pub use payment::Input as Payment;
-pub use sheet::Tally;
 pub use stock_level::Input as StockLevel;
+pub use tally::Tally;
 
 use super::copy::CopyBuffer;
 use super::mix::Chooser;

@@ -1,3 +1,5 @@
+//! Inputs: what terminals draw, from where, and how long they wait.
+
 use super::*;
 use crate::record::Mix;
 

@@ -105,8 +105,12 @@ impl Faults {
         let mut parts = vec![0.0; usize::try_from(span.min(10)).unwrap()];
         let mut expected = parts.clone();
         let part = |v: i64| usize::try_from((v - low).clamp(0, span - 1) * span.min(10) / span);
-        (low..=high).for_each(|v| expected[part(v).unwrap()] += n as f64 / span as f64);
-        numbers.iter().for_each(|&v| parts[part(v).unwrap()] += 1.0);
+        for v in low..=high {
+            expected[part(v).unwrap()] += n as f64 / span as f64;
+        }
+        for &v in &numbers {
+            parts[part(v).unwrap()] += 1.0;
+        }
         let chi2 = chi2(&parts, &expected);
         self.check(column, chi2 < 50.0);
     }
@@ -337,7 +341,7 @@ fn order_faults(rows: &Rows, faults: &mut Faults) {
     let carriers: Vec<Vec<String>> = delivered
         .iter()
         .filter(|row| !row[carrier].is_empty())
-        .map(|row| row.to_vec())
+        .map(|row| (*row).clone())
         .collect();
     let carriers = Rows {
         columns: rows.columns,
@@ -440,7 +444,7 @@ fn each_defect_of_other_loaders_is_found() {
             schema::CUSTOMER,
             |rows, rng| {
                 each(rows, "c_credit", |v| {
-                    *v = ["BC", "GC"][index(rng.int(0, 1))].to_owned()
+                    *v = ["BC", "GC"][index(rng.int(0, 1))].to_owned();
                 });
             },
             "c_credit",
@@ -450,7 +454,7 @@ fn each_defect_of_other_loaders_is_found() {
             schema::CUSTOMER,
             |rows, _| {
                 each(rows, "c_credit", |v| {
-                    *v = if v == "BC" { "GC" } else { "BC" }.to_owned()
+                    *v = if v == "BC" { "GC" } else { "BC" }.to_owned();
                 });
             },
             "c_credit",
@@ -494,7 +498,7 @@ fn each_defect_of_other_loaders_is_found() {
             "BenchmarkSQL 4: strings one short",
             schema::CUSTOMER,
             |rows, _| {
-                each(rows, "c_first", |v| drop(v.pop()));
+                each(rows, "c_first", |v| v.truncate(v.len() - 1));
             },
             "c_first",
         ),
@@ -519,7 +523,7 @@ fn each_defect_of_other_loaders_is_found() {
             schema::DISTRICT,
             |rows, rng| {
                 each(rows, "d_zip", |v| {
-                    *v = rng.int(100_000_000, 999_999_999).to_string()
+                    *v = rng.int(100_000_000, 999_999_999).to_string();
                 });
             },
             "d_zip",
@@ -545,7 +549,7 @@ fn each_defect_of_other_loaders_is_found() {
             schema::CUSTOMER,
             |rows, rng| {
                 each(rows, "c_discount", |v| {
-                    *v = format!("0.{:02}", rng.int(0, 50))
+                    *v = format!("0.{:02}", rng.int(0, 50));
                 });
             },
             "c_discount",
@@ -555,7 +559,7 @@ fn each_defect_of_other_loaders_is_found() {
             schema::CUSTOMER,
             |rows, rng| {
                 each(rows, "c_discount", |v| {
-                    *v = format!("0.{:04}", rng.int(1, 5000))
+                    *v = format!("0.{:04}", rng.int(1, 5000));
                 });
             },
             "c_discount",
@@ -608,7 +612,7 @@ fn each_defect_of_other_loaders_is_found() {
             |rows, rng| {
                 each(rows, "o_c_id", |v| {
                     if rng.int(1, 10) == 1 {
-                        "1".clone_into(v)
+                        "1".clone_into(v);
                     }
                 });
             },
@@ -670,7 +674,7 @@ fn each_defect_of_other_loaders_is_found() {
             |rows, rng| {
                 let constants = Constants::for_run(Seed(1), C_LOAD);
                 each(rows, "ol_i_id", |v| {
-                    *v = constants.ol_i_id.draw(rng).to_string()
+                    *v = constants.ol_i_id.draw(rng).to_string();
                 });
             },
             "ol_i_id",

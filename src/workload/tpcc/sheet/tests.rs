@@ -1,9 +1,13 @@
+//! The sheet of honest runs, and of runs with the defects of other clients.
+
 use super::*;
 use crate::record::Mix;
 use crate::rng::{Rng, Seed};
-use crate::workload::tpcc::random::{Constants, last_names};
+use crate::workload::tpcc::random::{CUSTOMERS, Constants, ITEMS, last_names};
+use crate::workload::tpcc::tally::count;
 use crate::workload::tpcc::tests::{plan, tpcc};
-use crate::workload::{Terminal, Workload};
+use crate::workload::tpcc::{Customer, Input, Output, UNUSED_ITEM};
+use crate::workload::{Outcome, Terminal, Workload};
 
 /// What a defective client makes of an input, its output and its outcome.
 type Spoil = fn(&mut Completed, &Tpcc, &mut Rng);
