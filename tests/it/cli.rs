@@ -12,7 +12,10 @@ pub(crate) fn pgdyno(home: &Path) -> Command {
             command.env_remove(name);
         }
     }
-    command.env("PGDYNO_HOME", home).env("NO_COLOR", "1").stdin(std::process::Stdio::null());
+    command
+        .env("PGDYNO_HOME", home)
+        .env("NO_COLOR", "1")
+        .stdin(std::process::Stdio::null());
     command
 }
 
@@ -35,14 +38,24 @@ fn assert_refused(case: &Case, line: &str, output: &Output) {
     let stderr = text(&output.stderr);
     assert_eq!(output.status.code(), Some(case.code), "{line}\n{stderr}");
     for words in case.said {
-        assert!(stderr.contains(words), "{line}: stderr lacks \"{words}\":\n{stderr}");
+        assert!(
+            stderr.contains(words),
+            "{line}: stderr lacks \"{words}\":\n{stderr}"
+        );
     }
     assert!(!stderr.contains("panicked"), "{line}:\n{stderr}");
-    assert!(output.stdout.is_empty(), "{line}: a refusal has no result: {}", text(&output.stdout));
+    assert!(
+        output.stdout.is_empty(),
+        "{line}: a refusal has no result: {}",
+        text(&output.stdout)
+    );
     // clap's own messages carry a tip or the usage instead of a hint.
     let helps = stderr.contains("hint: ") || stderr.contains("For more information");
     let plain = stderr.contains("must be");
-    assert!(helps || plain, "{line}: nothing tells what to do:\n{stderr}");
+    assert!(
+        helps || plain,
+        "{line}: nothing tells what to do:\n{stderr}"
+    );
 }
 
 /// What needs no server to be refused. None of it may create anything in the home.
@@ -80,7 +93,11 @@ const USAGE: &[Case] = &[
     case("run tpcc --mix new_order=lots", 2, &["--mix", "lots"]),
     case("run tpcc --mix new_order=-1", 2, &["--mix"]),
     case("run tpcc --mix new_order=0,payment=0", 2, &["--mix"]),
-    case("run tpcc --mix new_orders=1", 2, &["new_orders", "new_order"]),
+    case(
+        "run tpcc --mix new_orders=1",
+        2,
+        &["new_orders", "new_order"],
+    ),
     case("run tpcc --seed minus", 2, &["minus"]),
     case("run tpcc --schema 1abc", 2, &["--schema"]),
     case("run tpcc --schema x;drop", 2, &["--schema"]),
@@ -91,7 +108,11 @@ const USAGE: &[Case] = &[
     case("run tpcc --format yaml", 2, &["yaml", "json"]),
     case("run tpcc --pg 9.5", 2, &["9.5"]),
     case("run tpcc --pg banana", 2, &["banana"]),
-    case("run tpcc --pg-bindir /no/such/directory", 2, &["/no/such/directory"]),
+    case(
+        "run tpcc --pg-bindir /no/such/directory",
+        2,
+        &["/no/such/directory"],
+    ),
     case("run tpcc --pg-bindir /usr/bin", 2, &["/usr/bin"]),
     case("run tpcc --pg 14 --target host=x", 2, &["--target"]),
     case("run tpcc --target host=x --set work_mem=1MB", 2, &["--set"]),
@@ -102,7 +123,11 @@ const USAGE: &[Case] = &[
     case("run tpcc --target sslmode=maybe", 2, &["sslmode"]),
     case("run tpcc --target postgresql://h:port/db", 2, &["port"]),
     case("run tpcc --target service=nowhere", 2, &["nowhere"]),
-    case("run tpcc --target host=127.0.0.1,port=1,user=x", 3, &["127.0.0.1"]),
+    case(
+        "run tpcc --target host=127.0.0.1,port=1,user=x",
+        3,
+        &["127.0.0.1"],
+    ),
     case("run synthetic --target host=x", 2, &["--target"]),
     case("run synthetic -D service_us=fast", 2, &["service_us"]),
     case("run synthetic -D colour=red", 2, &["colour", "service_us"]),
@@ -137,7 +162,10 @@ fn wrong_usage_is_refused_with_its_name_and_what_to_do() {
 
 fn conninfo(server: &support::Server, database: &str) -> String {
     let directory = server.socket_dir.display();
-    format!("host={directory} port={} user=postgres dbname={database}", server.port)
+    format!(
+        "host={directory} port={} user=postgres dbname={database}",
+        server.port
+    )
 }
 
 fn sql(server: &support::Server, database: &str, sql: &str) {
@@ -147,7 +175,11 @@ fn sql(server: &support::Server, database: &str, sql: &str) {
 
 /// Runs with `--target` of the shared server.
 fn on_target(home: &Path, line: &str, conninfo: &str) -> Output {
-    pgdyno(home).args(line.split_whitespace()).args(["--target", conninfo]).output().unwrap()
+    pgdyno(home)
+        .args(line.split_whitespace())
+        .args(["--target", conninfo])
+        .output()
+        .unwrap()
 }
 
 #[test]
@@ -158,21 +190,74 @@ fn what_only_a_server_can_refuse_is_refused_as_clearly() {
     sql(server, "cli_foreign", "CREATE TABLE somebodys (x int)");
     sql(server, "postgres", "CREATE DATABASE cli_empty");
     sql(server, "postgres", "CREATE ROLE cli_guest LOGIN");
-    sql(server, "postgres", "CREATE DATABASE cli_owned; REVOKE ALL ON DATABASE cli_owned FROM public");
-    sql(server, "cli_empty", "REVOKE ALL ON SCHEMA public FROM public");
+    sql(
+        server,
+        "postgres",
+        "CREATE DATABASE cli_owned; REVOKE ALL ON DATABASE cli_owned FROM public",
+    );
+    sql(
+        server,
+        "cli_empty",
+        "REVOKE ALL ON SCHEMA public FROM public",
+    );
     let base = conninfo(server, "cli_empty");
     let guest = base.replace("user=postgres", "user=cli_guest");
     let cases: &[(&str, String, i32, &[&str])] = &[
-        ("run tpcc -w 1", conninfo(server, "no_such_database"), 3, &["no_such_database"]),
-        ("run tpcc -w 1", base.replace("user=postgres", "user=nobody_here"), 3, &["nobody_here"]),
-        ("run tpcc -w 1", base.replace("port=", "port=1"), 3, &["hint"]),
-        ("run tpcc -w 1", "host=no-such-host.invalid".into(), 3, &["no-such-host.invalid"]),
-        ("run tpcc -w 1", "host=127.0.0.1 port=1 user=x".into(), 3, &["127.0.0.1", "refused"]),
-        ("run tpcc -w 1", "host=/no/such/directory".into(), 3, &["/no/such/directory"]),
-        ("load tpcc -w 1", conninfo(server, "cli_foreign"), 2, &["somebodys", "--beside-others"]),
+        (
+            "run tpcc -w 1",
+            conninfo(server, "no_such_database"),
+            3,
+            &["no_such_database"],
+        ),
+        (
+            "run tpcc -w 1",
+            base.replace("user=postgres", "user=nobody_here"),
+            3,
+            &["nobody_here"],
+        ),
+        (
+            "run tpcc -w 1",
+            base.replace("port=", "port=1"),
+            3,
+            &["hint"],
+        ),
+        (
+            "run tpcc -w 1",
+            "host=no-such-host.invalid".into(),
+            3,
+            &["no-such-host.invalid"],
+        ),
+        (
+            "run tpcc -w 1",
+            "host=127.0.0.1 port=1 user=x".into(),
+            3,
+            &["127.0.0.1", "refused"],
+        ),
+        (
+            "run tpcc -w 1",
+            "host=/no/such/directory".into(),
+            3,
+            &["/no/such/directory"],
+        ),
+        (
+            "load tpcc -w 1",
+            conninfo(server, "cli_foreign"),
+            2,
+            &["somebodys", "--beside-others"],
+        ),
         ("load tpcc -w 1", guest.clone(), 3, &["permission denied"]),
-        ("load tpcc -w 1", guest.replace("cli_empty", "cli_owned"), 3, &["permission denied"]),
-        ("load tpcc -w 1000000000", base.clone(), 3, &["1,000,000,000 warehouses", "PiB", "free"]),
+        (
+            "load tpcc -w 1",
+            guest.replace("cli_empty", "cli_owned"),
+            3,
+            &["permission denied"],
+        ),
+        (
+            "load tpcc -w 1000000000",
+            base.clone(),
+            3,
+            &["1,000,000,000 warehouses", "PiB", "free"],
+        ),
         ("load tpcc -w 1 --resume", base.clone(), 2, &["--resume"]),
         ("check tpcc", base.clone(), 2, &["pgdyno load"]),
         ("drop tpcc", base.clone(), 2, &["tpcc"]),
@@ -180,11 +265,21 @@ fn what_only_a_server_can_refuse_is_refused_as_clearly() {
     for (line, conninfo, code, said) in cases {
         let output = on_target(home.path(), line, conninfo);
         let stderr = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(*code), "{line} {conninfo}\n{stderr}");
+        assert_eq!(
+            output.status.code(),
+            Some(*code),
+            "{line} {conninfo}\n{stderr}"
+        );
         for words in *said {
-            assert!(stderr.contains(words), "{line} {conninfo}: lacks \"{words}\":\n{stderr}");
+            assert!(
+                stderr.contains(words),
+                "{line} {conninfo}: lacks \"{words}\":\n{stderr}"
+            );
         }
-        assert!(stderr.contains("hint: "), "{line} {conninfo}: no hint:\n{stderr}");
+        assert!(
+            stderr.contains("hint: "),
+            "{line} {conninfo}: no hint:\n{stderr}"
+        );
     }
 }
 
@@ -214,7 +309,10 @@ fn a_data_set_of_another_seed_or_scale_is_not_run_on() {
         let output = on_target(home.path(), line, &conninfo);
         let stderr = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{line}\n{stderr}");
-        assert!(stderr.contains(said) && stderr.contains("hint: "), "{line}\n{stderr}");
+        assert!(
+            stderr.contains(said) && stderr.contains("hint: "),
+            "{line}\n{stderr}"
+        );
     }
 }
 
@@ -226,8 +324,16 @@ fn a_run_ends_with_a_record_that_shows_lists_exports_and_goes() {
     let line = "run tpcc -w 1 -c 4 -t 3s --ramp 1s --format json --label who=test";
     let output = on_target(home.path(), line, &conninfo);
     let stderr = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{stderr}\n{}", text(&output.stdout));
-    assert!(stderr.contains("NOPM"), "the live line is on stderr:\n{stderr}");
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{stderr}\n{}",
+        text(&output.stdout)
+    );
+    assert!(
+        stderr.contains("NOPM"),
+        "the live line is on stderr:\n{stderr}"
+    );
     let run: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(run["nopm"].as_f64().unwrap() > 0.0);
     assert_reconciled(&run);
@@ -261,7 +367,11 @@ fn assert_reconciled(run: &serde_json::Value) {
     ] {
         let verdict = verdicts.iter().find(|v| v["check"] == check);
         let verdict = verdict.unwrap_or_else(|| panic!("no verdict {check}: {verdicts:#?}"));
-        let expected = if check == "durability" { "warn" } else { "pass" };
+        let expected = if check == "durability" {
+            "warn"
+        } else {
+            "pass"
+        };
         assert_eq!(verdict["status"], expected, "{verdict:#?}");
     }
     for (name, profile) in run["profiles"].as_object().unwrap() {
@@ -274,11 +384,15 @@ fn assert_reconciled(run: &serde_json::Value) {
 fn assert_runs_commands(home: &Path, id: &str) {
     let run = |line: &str| {
         let output = pgdyno(home).args(line.split_whitespace()).output().unwrap();
-        assert_eq!(output.status.code(), Some(0), "{line}\n{}", text(&output.stderr));
+        assert_eq!(
+            output.status.code(),
+            Some(0),
+            "{line}\n{}",
+            text(&output.stderr)
+        );
         text(&output.stdout)
     };
-    let list: serde_json::Value =
-        serde_json::from_str(&run("runs list --format json")).unwrap();
+    let list: serde_json::Value = serde_json::from_str(&run("runs list --format json")).unwrap();
     assert_eq!(list[0]["run_id"], id);
     assert_eq!(list[0]["labels"]["who"], "test");
     assert!(run("runs").contains(id));
@@ -297,7 +411,10 @@ fn a_directory_that_cannot_be_written_is_refused_before_the_work() {
     let file = home.path().join("file");
     std::fs::File::create(&file).unwrap();
     let line = format!("run synthetic -t 1s --runs-dir {}/runs", file.display());
-    let output = pgdyno(home.path()).args(line.split_whitespace()).output().unwrap();
+    let output = pgdyno(home.path())
+        .args(line.split_whitespace())
+        .output()
+        .unwrap();
     let stderr = text(&output.stderr);
     assert_eq!(output.status.code(), Some(3), "{stderr}");
     assert!(stderr.contains("--runs-dir"), "{stderr}");
@@ -307,9 +424,17 @@ fn a_directory_that_cannot_be_written_is_refused_before_the_work() {
 fn a_synthetic_run_needs_no_server() {
     let home = tempfile::tempdir().unwrap();
     let line = "run synthetic -t 2s --ramp 0 -c 4 --format json -D service_us=500";
-    let output = pgdyno(home.path()).args(line.split_whitespace()).output().unwrap();
+    let output = pgdyno(home.path())
+        .args(line.split_whitespace())
+        .output()
+        .unwrap();
     let stderr = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{stderr}\n{}", text(&output.stdout));
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{stderr}\n{}",
+        text(&output.stdout)
+    );
     let run: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(run["nopm"].is_null());
     assert!(run["tps"].as_f64().unwrap() > 100.0);
@@ -328,8 +453,15 @@ fn completions_and_the_manual_page_are_printed() {
         ("run --help", "--keying-think"),
         ("--version", env!("CARGO_PKG_VERSION")),
     ] {
-        let output = pgdyno(home.path()).args(line.split_whitespace()).output().unwrap();
+        let output = pgdyno(home.path())
+            .args(line.split_whitespace())
+            .output()
+            .unwrap();
         assert_eq!(output.status.code(), Some(0), "{line}");
-        assert!(text(&output.stdout).contains(said), "{line}: {}", text(&output.stdout));
+        assert!(
+            text(&output.stdout).contains(said),
+            "{line}: {}",
+            text(&output.stdout)
+        );
     }
 }

@@ -59,7 +59,10 @@ fn wait_for(lines: &Receiver<String>, words: &str) -> String {
 }
 
 fn signal(child: &Child, name: &str) {
-    let status = Command::new("kill").args([name, &child.id().to_string()]).status().unwrap();
+    let status = Command::new("kill")
+        .args([name, &child.id().to_string()])
+        .status()
+        .unwrap();
     assert!(status.success());
 }
 
@@ -68,7 +71,11 @@ fn servers(home: &Path) -> Vec<i32> {
     let home = home.canonicalize().unwrap();
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<i32>().ok()) else {
+        let Some(pid) = entry
+            .file_name()
+            .to_str()
+            .and_then(|n| n.parse::<i32>().ok())
+        else {
             continue;
         };
         if std::fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd.starts_with(&home)) {
@@ -90,12 +97,17 @@ fn assert_no_server_stays(home: &Path) {
 
 /// The next start works on whatever was left, and ends with consistent data.
 fn assert_next_run_works(home: &Path) {
-    let output =
-        command(home, "run tpcc -w 1 -c 2 -t 1s --ramp 0 --format json").output().unwrap();
+    let output = command(home, "run tpcc -w 1 -c 2 -t 1s --ramp 0 --format json")
+        .output()
+        .unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(0), "{stderr}");
     let run: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let invariants = run["verdicts"].as_array().unwrap().iter().find(|v| v["check"] == "invariants");
+    let invariants = run["verdicts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|v| v["check"] == "invariants");
     assert_eq!(invariants.unwrap()["status"], "pass", "{run:#}");
     let list = command_free(home, "runs list --format json");
     let runs: serde_json::Value = serde_json::from_slice(&list).unwrap();
@@ -105,7 +117,12 @@ fn assert_next_run_works(home: &Path) {
 
 fn command_free(home: &Path, line: &str) -> Vec<u8> {
     let output = pgdyno(home).args(line.split_whitespace()).output().unwrap();
-    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     output.stdout
 }
 
@@ -117,12 +134,25 @@ fn ctrl_c_in_every_phase_ends_in_order() {
         wait_for(&lines, phase);
         signal(&child, "-INT");
         let status = child.wait().unwrap();
-        assert_eq!(status.code(), Some(130), "{phase}: {:?}", lines.iter().collect::<Vec<_>>());
-        assert!(servers(home.root()).is_empty(), "{phase}: {:?}", servers(home.root()));
+        assert_eq!(
+            status.code(),
+            Some(130),
+            "{phase}: {:?}",
+            lines.iter().collect::<Vec<_>>()
+        );
+        assert!(
+            servers(home.root()).is_empty(),
+            "{phase}: {:?}",
+            servers(home.root())
+        );
         let list = command_free(home.root(), "runs list --format json");
         let runs: serde_json::Value = serde_json::from_slice(&list).unwrap();
         let measured = *phase == "measuring";
-        assert_eq!(runs.as_array().unwrap().len(), usize::from(measured), "{phase}");
+        assert_eq!(
+            runs.as_array().unwrap().len(),
+            usize::from(measured),
+            "{phase}"
+        );
         if measured {
             let shown = command_free(home.root(), "runs show --format json");
             let run: serde_json::Value = serde_json::from_slice(&shown).unwrap();
@@ -152,7 +182,9 @@ fn a_server_killed_in_the_measurement_ends_the_run_with_what_was_measured() {
     wait_for(&lines, "measuring");
     pgdyno::clock::pause(Duration::from_secs(2));
     for pid in servers(home.root()) {
-        let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).status();
+        let _ = Command::new("kill")
+            .args(["-KILL", &pid.to_string()])
+            .status();
     }
     let said: Vec<String> = lines.iter().collect();
     let output = child.wait_with_output().unwrap();
@@ -172,12 +204,25 @@ fn a_full_disk_while_loading_is_told_and_the_load_continues_when_there_is_room()
         return;
     }
     let mount = support::SmallDisk::new("220m");
-    let output = command(mount.path(), "server up --cluster small").output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = command(mount.path(), "server up --cluster small")
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     // Not a superuser: the free space cannot be asked for, so that the disk really fills up.
     let line = "server psql --cluster small -- -d postgres -c";
-    for sql in ["CREATE ROLE loader LOGIN", "CREATE DATABASE small OWNER loader"] {
-        let output = pgdyno(mount.path()).args(line.split_whitespace()).arg(sql).output().unwrap();
+    for sql in [
+        "CREATE ROLE loader LOGIN",
+        "CREATE DATABASE small OWNER loader",
+    ] {
+        let output = pgdyno(mount.path())
+            .args(line.split_whitespace())
+            .arg(sql)
+            .output()
+            .unwrap();
         if !output.status.success() {
             eprintln!("SKIPPED: {}", String::from_utf8_lossy(&output.stderr));
             return;
@@ -185,7 +230,10 @@ fn a_full_disk_while_loading_is_told_and_the_load_continues_when_there_is_room()
     }
     let status = command_free(mount.path(), "server status --format json");
     let status: serde_json::Value = serde_json::from_slice(&status).unwrap();
-    let conninfo = format!("{} dbname=small user=loader", status[0]["conninfo"].as_str().unwrap());
+    let conninfo = format!(
+        "{} dbname=small user=loader",
+        status[0]["conninfo"].as_str().unwrap()
+    );
     let load = |more: &str| {
         let mut command = pgdyno(mount.path());
         command.args(format!("load tpcc -w 2 -c 2 {more}").split_whitespace());
@@ -194,11 +242,20 @@ fn a_full_disk_while_loading_is_told_and_the_load_continues_when_there_is_room()
     let output = load("");
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(3), "{stderr}");
-    assert!(stderr.contains("hint: ") && stderr.contains("--resume"), "{stderr}");
+    assert!(
+        stderr.contains("hint: ") && stderr.contains("--resume"),
+        "{stderr}"
+    );
     assert!(stderr.to_lowercase().contains("space"), "{stderr}");
     mount.grow("2g");
-    let _ = command(mount.path(), "server up --cluster small").output().unwrap();
+    let _ = command(mount.path(), "server up --cluster small")
+        .output()
+        .unwrap();
     let output = load("--resume");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     command_free(mount.path(), "server down small");
 }

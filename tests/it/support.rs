@@ -242,7 +242,13 @@ impl SmallDisk {
             .tempdir_in("/tmp")
             .unwrap();
         let disk = SmallDisk { directory };
-        disk.mount(&["-t", "tmpfs", "-o", &format!("mode=0755,size={size}"), "tmpfs"]);
+        disk.mount(&[
+            "-t",
+            "tmpfs",
+            "-o",
+            &format!("mode=0755,size={size}"),
+            "tmpfs",
+        ]);
         link_builds(disk.path());
         disk
     }
@@ -256,7 +262,11 @@ impl SmallDisk {
     }
 
     fn mount(&self, arguments: &[&str]) {
-        let status = Command::new("mount").args(arguments).arg(self.path()).status().unwrap();
+        let status = Command::new("mount")
+            .args(arguments)
+            .arg(self.path())
+            .status()
+            .unwrap();
         assert!(status.success());
     }
 }
