@@ -252,7 +252,7 @@ impl CopyBuffer {
             self.bytes.push(separator);
             self.digits(value, 2);
         }
-        if of_day % 1_000_000 > 0 {
+        if !of_day.is_multiple_of(1_000_000) {
             self.bytes.push(b'.');
             self.digits(of_day % 1_000_000, 6);
         }

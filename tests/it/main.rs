@@ -16,3 +16,4 @@ mod faults;
 mod session;
 mod support;
 mod target;
+mod tpcc;

@@ -60,8 +60,8 @@ async fn deliver(input: &Input, d_id: i16, steps: &mut Steps<'_>) -> Result<bool
     let (c_id, expected) = (row.int4(0)?, row.int2(1)?);
     let row = steps.run(DELIVER_LINES, &order[..3]).await?.one()?;
     let (amount, lines) = (row.decimal(0, 2)?, row.int8(1)?);
-    let legal = LINES_MIN as i64..=LINES_MAX as i64;
-    if lines != i64::from(expected) || !legal.contains(&lines) {
+    let legal = usize::try_from(lines).is_ok_and(|n| (LINES_MIN..=LINES_MAX).contains(&n));
+    if lines != i64::from(expected) || !legal {
         return Err(SessionError::wrong_result(format!(
             "an order of district {d_id} of warehouse {} has {lines} lines instead of {expected}",
             input.w_id

@@ -202,6 +202,11 @@ fn narrow(value: i32) -> i16 {
     value as i16
 }
 
+/// Uniform over the districts of a warehouse.
+fn district(rng: &mut Rng) -> i16 {
+    narrow(rng.int(1, i32::from(DISTRICTS)))
+}
+
 /// What a terminal's inputs are drawn from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Context {
@@ -213,11 +218,6 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Uniform over the districts of a warehouse.
-    fn district(&self, rng: &mut Rng) -> i16 {
-        narrow(rng.int(1, i32::from(DISTRICTS)))
-    }
-
     /// Uniform over the warehouses that are not home; home when there is no other.
     fn other_warehouse(&self, rng: &mut Rng) -> i32 {
         if self.warehouses == 1 {

@@ -9,8 +9,8 @@ use crate::rng::Rng;
 use crate::session::{Param, Row, Session, SessionError};
 use crate::workload::Outcome;
 
-pub const LINES_MIN: usize = 5;
-pub const LINES_MAX: usize = 15;
+pub(super) const LINES_MIN: usize = 5;
+pub(super) const LINES_MAX: usize = 15;
 /// An item that is not in ITEM (2.4.1.5).
 pub const UNUSED_ITEM: i32 = super::random::ITEMS + 1;
 
@@ -39,7 +39,7 @@ impl Input {
     }
 
     pub(super) fn draw(context: &Context, rng: &mut Rng) -> Self {
-        let d_id = context.district(rng);
+        let d_id = super::district(rng);
         let c_id = context.constants.c_id.draw(rng);
         let line_count = super::random::index(rng.int(5, 15));
         let rollback = rng.int(1, 100) == 1;

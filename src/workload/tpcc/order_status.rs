@@ -20,7 +20,7 @@ impl Input {
     pub(super) fn draw(context: &Context, rng: &mut Rng) -> Self {
         Self {
             w_id: context.w_id,
-            d_id: context.district(rng),
+            d_id: super::district(rng),
             customer: Customer::draw(context, rng),
         }
     }

@@ -22,11 +22,11 @@ pub struct Input {
 
 impl Input {
     pub(super) fn draw(context: &Context, rng: &mut Rng) -> Self {
-        let d_id = context.district(rng);
+        let d_id = super::district(rng);
         let (c_w_id, c_d_id) = if rng.int(1, 100) <= 85 {
             (context.w_id, d_id)
         } else {
-            let c_d_id = context.district(rng);
+            let c_d_id = super::district(rng);
             (context.other_warehouse(rng), c_d_id)
         };
         Self {
