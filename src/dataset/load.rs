@@ -95,7 +95,8 @@ impl Load<'_> {
                 }
                 occupied::check_rights(control, schema, true)?;
                 let missing = self.missing_share(&loads);
-                occupied::check_space(self.data, self.options, missing, 0)?;
+                let factor = occupied::LOAD_MARGIN * missing;
+                occupied::check_space(self.data, self.options, factor, 0)?;
                 return Ok(None);
             }
             Some(found) => return Err(self.already_there(found)),
@@ -106,7 +107,7 @@ impl Load<'_> {
             Some(_) => size_of(control, schema)?,
             None => 0,
         };
-        occupied::check_space(self.data, self.options, 1.0, reclaimed)?;
+        occupied::check_space(self.data, self.options, occupied::LOAD_MARGIN, reclaimed)?;
         let exists = occupied::schema_exists(control, schema)?;
         occupied::check_rights(control, schema, exists)?;
         if marker.is_some() {
