@@ -1,12 +1,12 @@
 //! The driving thread: starts the workers, keeps the phases, merges windows, decides the end.
 
 use super::connector::{Connector, Recipe};
-use super::reactor::Waker;
+use super::reactor::{Reactor, Waker};
 use super::recorder::{Frame, Schedule, absorb, add_failures, histogram};
 use super::runtime::Runtime;
 use super::shared::Shared;
 use super::sums::Sums;
-use super::worker::{self, Assignment, reactor_failed};
+use super::worker::{self, Assignment, Report, TallyOf, reactor_failed};
 use super::{DrivePlan, Driven, Failures, LiveWindow, Message, Phase, Watcher};
 use crate::clock::Tick;
 use crate::interrupt;
@@ -14,6 +14,7 @@ use crate::problem::{Kind, Problem};
 use crate::record::Ended;
 use crate::workload::Workload;
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
@@ -36,12 +37,44 @@ impl Drop for Farewell {
     }
 }
 
+/// A watcher that panics must not leave the workers at work.
+struct AbortOnPanic<'a>(&'a Shared);
+
+impl Drop for AbortOnPanic<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.abort();
+        }
+    }
+}
+
 /// The driving thread's ends of the channels to the workers.
 struct Lines {
     inbox: Receiver<Message>,
     go: Vec<Sender<Schedule>>,
     empty: Vec<Sender<Box<Frame>>>,
     wakers: Vec<Waker>,
+}
+
+impl Lines {
+    fn new(inbox: Receiver<Message>) -> Lines {
+        Lines {
+            inbox,
+            go: Vec::new(),
+            empty: Vec::new(),
+            wakers: Vec::new(),
+        }
+    }
+
+    /// Lines to one more worker; returns its ends.
+    fn add(&mut self, waker: Waker) -> (Receiver<Schedule>, Receiver<Box<Frame>>) {
+        let (go, start) = mpsc::channel();
+        let (empty, refill) = mpsc::channel();
+        self.go.push(go);
+        self.empty.push(empty);
+        self.wakers.push(waker);
+        (start, refill)
+    }
 }
 
 /// Runs `workload` as `plan` says.
@@ -59,61 +92,59 @@ pub(super) fn conduct<W: Workload, T: Runtime>(
     }
     let recipe = recipe(workload, plan)?;
     let shared = Shared::new(plan.drain, workers, plan.transactions);
-    let (messages, inbox) = mpsc::channel();
-    let mut lines = Lines {
-        inbox,
-        go: Vec::new(),
-        empty: Vec::new(),
-        wakers: Vec::new(),
-    };
     let (outcome, reports) = thread::scope(|scope| {
+        let (messages, inbox) = mpsc::channel();
+        let mut lines = Lines::new(inbox);
         let mut threads = Vec::new();
-        for number in 0..workers {
-            let (reactor, waker) = runtime.reactor().map_err(|error| reactor_failed(&error))?;
-            let (go, start) = mpsc::channel();
-            let (empty, refill) = mpsc::channel();
-            lines.go.push(go);
-            lines.empty.push(empty);
-            lines.wakers.push(waker.clone());
-            let messages = messages.clone();
-            let (recipe, shared) = (recipe.clone(), &shared);
-            let body = move || {
-                let mut farewell = Farewell {
-                    messages: messages.clone(),
-                    well: false,
-                };
-                let assignment = Assignment {
-                    number,
-                    workers,
-                    workload,
-                    plan,
-                    shared,
-                    connector: Connector::new(recipe, waker),
-                    messages,
-                    go: start,
-                    empty: refill,
-                };
-                let report = worker::run(assignment, reactor);
-                farewell.well = report.is_ok();
-                report
+        let mut spawn = |number| {
+            let (reactor, waker) = runtime.reactor()?;
+            let (go, empty) = lines.add(waker.clone());
+            let assignment = Assignment {
+                number,
+                workers,
+                workload,
+                plan,
+                shared: &shared,
+                connector: Connector::new(recipe.clone(), waker),
+                messages: messages.clone(),
+                go,
+                empty,
             };
+            let body = move || run_worker(assignment, reactor);
             let builder = thread::Builder::new().name(format!("worker-{number}"));
-            let thread = builder
-                .spawn_scoped(scope, body)
-                .map_err(|error| reactor_failed(&error))?;
-            threads.push(thread);
-        }
+            threads.push(builder.spawn_scoped(scope, body)?);
+            Ok(())
+        };
+        let spawned: io::Result<()> = (0..workers).try_for_each(&mut spawn);
         drop(messages);
-        let outcome = Conductor::new(workload, plan, &shared, watcher, runtime).run(&lines);
-        // Whoever still waits to begin learns that it will not.
-        lines.go.clear();
+        // Without its lines a worker learns that it will not begin.
+        let outcome = match spawned {
+            Ok(()) => Conductor::new(workload, plan, &shared, watcher, runtime).run(lines),
+            Err(error) => {
+                drop(lines);
+                Err(reactor_failed(&error))
+            }
+        };
         let reports: Vec<_> = threads.into_iter().map(joined).collect();
-        Ok::<_, Problem>((outcome, reports))
-    })?;
+        (outcome, reports)
+    });
     let reports = all_well(reports)?;
     let mut conducted = outcome?;
     watcher.phase(Phase::Done);
     conducted.finish(workload, reports)
+}
+
+fn run_worker<W: Workload, R: Reactor>(
+    assignment: Assignment<'_, W>,
+    reactor: R,
+) -> Result<Report<TallyOf<W>>, Problem> {
+    let mut farewell = Farewell {
+        messages: assignment.messages.clone(),
+        well: false,
+    };
+    let report = worker::run(assignment, reactor);
+    farewell.well = report.is_ok();
+    report
 }
 
 fn joined<T>(thread: thread::ScopedJoinHandle<'_, Result<T, Problem>>) -> Result<T, Problem> {
@@ -219,33 +250,35 @@ impl<'a, T: Runtime> Conductor<'a, T> {
     }
 
     /// From connecting to the end of the last worker.
-    fn run(mut self, lines: &Lines) -> Result<Sums, Problem> {
+    fn run(mut self, mut lines: Lines) -> Result<Sums, Problem> {
+        let _guard = AbortOnPanic(self.shared);
         self.workers = lines.go.len();
         self.watcher.phase(Phase::Connecting);
-        let connected = self.connect(lines);
+        let connected = self.connect(&lines);
         if connected.is_err() {
             self.shared.abort();
             return connected.map(|()| self.sums);
         }
-        self.begin(lines);
+        self.begin(&lines);
+        lines.go.clear();
         let mut running = self.workers;
-        let mut awake = true;
+        let mut told = self.decisions();
         while running > 0 {
             let now = self.runtime.now();
             self.keep_phase(now);
             self.look_for_the_end(now);
-            if awake && (self.shared.end() <= now || self.shared.aborted()) {
+            let decisions = self.decisions();
+            if decisions != told {
                 lines.wakers.iter().for_each(Waker::wake);
-                awake = false;
+                told = decisions;
             }
             let until = self.next_phase().min(now.after(LOOK));
             match self.runtime.receive(&lines.inbox, until) {
-                Some(Message::Frame(frame)) => self.merge(frame, lines)?,
+                Some(Message::Frame(frame)) => self.merge(frame, &lines)?,
                 Some(Message::Gone { well }) => {
                     running -= 1;
                     if !well {
                         self.shared.abort();
-                        awake = true;
                     }
                 }
                 Some(Message::Ready) | None => {}
@@ -257,6 +290,12 @@ impl<'a, T: Runtime> Conductor<'a, T> {
         }
         self.sums.ended = self.ended();
         Ok(self.sums)
+    }
+
+    /// What sleeping workers must learn of when it changes.
+    fn decisions(&self) -> (Tick, Tick, bool) {
+        let shared = self.shared;
+        (shared.end(), shared.deadline(), shared.aborted())
     }
 
     /// Waits until all workers have their sessions.
@@ -405,7 +444,7 @@ impl<'a, T: Runtime> Conductor<'a, T> {
         let alone = |(since, _): (Tick, u64)| since.after(ALONE_MAX) <= self.shared.end();
         if self.lost || self.alone_since.is_some_and(alone) {
             Ended::ServerLost
-        } else if self.shared.interrupted() && self.shared.end() < self.planned_end {
+        } else if self.shared.interrupted() {
             Ended::Interrupted
         } else {
             Ended::Planned

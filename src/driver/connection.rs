@@ -5,13 +5,13 @@ use super::reactor::Reactor;
 use super::recorder::Completion;
 use super::worker::{Hub, InputOf, OutputOf, TerminalOf};
 use crate::clock::Tick;
-use crate::session::{Failure, Parked, Session, SessionError, Waits};
+use crate::session::{Failure, Session, SessionError, Waits};
 use crate::workload::{Outcome, ProfileId, Terminal, Workload};
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::os::fd::RawFd;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ const DETACHED_PAUSE: Duration = Duration::from_millis(10);
 pub(super) struct Link {
     /// Number of the connection within the worker.
     pub(super) slot: u32,
-    waits: RefCell<Rc<Waits>>,
+    waits: RefCell<Arc<Waits>>,
     fd: Cell<Option<RawFd>>,
     /// Has nothing to do.
     idle: Cell<bool>,
@@ -45,7 +45,7 @@ pub(super) struct Link {
     /// The reactor tells when the socket can be written to.
     writing: Cell<bool>,
     /// A session that was made again.
-    delivered: Cell<Option<Box<Parked>>>,
+    delivered: Cell<Option<Box<Session>>>,
 }
 
 impl Link {
@@ -68,7 +68,7 @@ impl Link {
 
     /// The session is gone: nothing of it may be waited for.
     fn detach(&self) {
-        *self.waits.borrow_mut() = Rc::default();
+        *self.waits.borrow_mut() = Arc::default();
         self.fd.set(None);
         self.alarm.set(None);
         self.writing.set(false);
@@ -116,7 +116,7 @@ impl Link {
         }
     }
 
-    pub(super) fn deliver(&self, session: Box<Parked>) {
+    pub(super) fn deliver(&self, session: Box<Session>) {
         self.delivered.set(Some(session));
     }
 
@@ -310,12 +310,11 @@ async fn replacement<W: Workload, R: Reactor>(
         session.sleep_until(until).await;
         return Ok(session);
     }
-    let parked = poll_fn(|_| match link.delivered.take() {
-        Some(parked) => Poll::Ready(parked),
+    let session = *poll_fn(|_| match link.delivered.take() {
+        Some(session) => Poll::Ready(session),
         None => Poll::Pending,
     })
     .await;
-    let session = parked.resume();
     link.attach(&session);
     if let Some(fd) = session.fd() {
         hub.reactor

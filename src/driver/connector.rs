@@ -5,7 +5,7 @@
 
 use super::reactor::Waker;
 use crate::clock::pause;
-use crate::session::{ConnectOptions, Parked, Session, SessionError};
+use crate::session::{ConnectOptions, Session, SessionError};
 use std::cell::{Cell, RefCell};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
@@ -39,7 +39,7 @@ impl Recipe {
 /// What came of the helper thread's work.
 pub(super) enum Made {
     /// A session for this slot.
-    Session(u32, Box<Parked>),
+    Session(u32, Box<Session>),
     /// One attempt failed; it goes on trying.
     Failed(SessionError),
 }
@@ -125,7 +125,7 @@ fn make_again(recipe: &Recipe, wanted: &Receiver<u32>, results: &Sender<Made>, w
     while let Ok(slot) = wanted.recv() {
         loop {
             let (made, done) = match recipe.make() {
-                Ok(session) => (Made::Session(slot, Box::new(session.park())), true),
+                Ok(session) => (Made::Session(slot, Box::new(session)), true),
                 Err(error) => (Made::Failed(error), false),
             };
             if results.send(made).is_err() {

@@ -249,3 +249,107 @@ impl<T: Terminal> Crew<T> {
         self.due.len()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Seed;
+    use crate::session::{Session, SessionError};
+    use crate::workload::Outcome;
+
+    /// Draws profiles 0, 1, 0, 1 …; the input is the number of the draw.
+    struct Alternating(u64);
+
+    impl Terminal for Alternating {
+        type Input = u64;
+        type Output = ();
+        type Tally = ();
+        fn draw(&mut self) -> (ProfileId, u64) {
+            self.0 += 1;
+            (ProfileId(u8::from(self.0.is_multiple_of(2))), self.0)
+        }
+        fn think_time(&mut self, mean: Duration) -> Duration {
+            mean
+        }
+        async fn execute(_: &u64, _: &mut Session, (): &mut ()) -> Result<Outcome, SessionError> {
+            Ok(Outcome::Committed)
+        }
+        fn tally(_: &u64, (): &(), _: Outcome, (): &mut ()) {}
+        fn merge((): &mut (), (): ()) {}
+    }
+
+    /// The second profile is deferred.
+    fn crew(pacing: Pacing, terminals: usize) -> Crew<Alternating> {
+        let profile = |keying, think, deferred| Profile {
+            name: "",
+            keying_time: Duration::from_nanos(keying),
+            think_time_mean: Duration::from_nanos(think),
+            response_time_limit: None,
+            deferred,
+        };
+        let profiles = [profile(30, 100, false), profile(7, 50, true)];
+        let mut crew = Crew::new(pacing, &profiles, (0..terminals).map(|_| Alternating(0)));
+        crew.start(Tick(0), &mut Seed(1).stream("test", 0));
+        crew
+    }
+
+    fn take(crew: &mut Crew<Alternating>, now: u64) -> (u64, u64, Option<u32>) {
+        let job = crew.take(Tick(now)).unwrap();
+        (job.input, job.scheduled.0, job.terminal)
+    }
+
+    #[test]
+    fn without_waits_a_terminal_goes_on_when_its_deferred_transaction_is_taken() {
+        let mut crew = crew(Pacing::Closed, 1);
+        assert_eq!(take(&mut crew, 0), (1, 0, Some(0)));
+        assert!(crew.take(Tick(5)).is_none(), "it waits for its transaction");
+        crew.finished(0, ProfileId(0), Tick(10), || Tick(11));
+        assert_eq!(crew.queued(), 1);
+        assert_eq!(take(&mut crew, 20), (2, 11, None));
+        assert_eq!(take(&mut crew, 20), (3, 20, Some(0)));
+    }
+
+    #[test]
+    fn with_waits_a_terminal_goes_on_when_its_deferred_transaction_is_queued() {
+        let mut crew = crew(Pacing::KeyingThink, 1);
+        let first = crew.next_tick().unwrap();
+        crew.advance(first);
+        assert_eq!(take(&mut crew, first.0 + 3), (1, first.0, Some(0)));
+        // Ends 40 later; thinks 100, keys the deferred one for 7.
+        let finished = Tick(first.0 + 40);
+        crew.finished(0, ProfileId(0), finished, || finished);
+        let second = Tick(finished.0 + 107);
+        assert_eq!(crew.next_tick(), Some(second));
+        crew.advance(second);
+        // Thinks 50 from then on, keys the next for 30, whatever becomes of the deferred one.
+        assert_eq!(crew.next_tick(), Some(Tick(second.0 + 80)));
+        assert_eq!(take(&mut crew, second.0 + 500), (2, second.0, None));
+    }
+
+    #[test]
+    fn work_is_taken_in_the_order_in_which_it_came_due() {
+        let mut crew = crew(Pacing::KeyingThink, 500);
+        crew.advance(Tick(10_000));
+        let mut last = 0;
+        while let Some(job) = crew.take(Tick(10_000)) {
+            assert!(job.scheduled.0 >= last);
+            last = job.scheduled.0;
+        }
+        assert!(last > 0);
+    }
+
+    #[test]
+    fn after_the_end_only_deferred_work_is_left() {
+        let mut crew = crew(Pacing::Closed, 3);
+        for terminal in 0..2 {
+            take(&mut crew, 0);
+            crew.finished(terminal, ProfileId(0), Tick(10), || Tick(10));
+        }
+        assert_eq!(crew.queued(), 3);
+        crew.close();
+        assert_eq!(crew.queued(), 2);
+        crew.finished(2, ProfileId(0), Tick(10), || Tick(10));
+        assert_eq!(take(&mut crew, 20), (2, 10, None));
+        assert_eq!((crew.queued(), crew.next_tick()), (1, None));
+    }
+}

@@ -222,3 +222,87 @@ impl Reactor for VirtualTime {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::UnixStream;
+    use std::time::Duration;
+
+    fn epoll() -> Epoll {
+        Epoll::new(Monotonic::start()).unwrap()
+    }
+
+    fn wait(epoll: &Epoll, limit: Duration) -> Vec<Ready> {
+        let mut ready = Vec::new();
+        epoll.wait(epoll.now().after(limit), &mut ready).unwrap();
+        ready
+    }
+
+    #[test]
+    fn a_wait_ends_at_its_instant_and_not_before() {
+        let epoll = epoll();
+        for micros in [0, 1, 300, 1700, 5000, 300] {
+            let until = epoll.now().after(Duration::from_micros(micros));
+            while epoll.now() < until {
+                epoll.wait(until, &mut Vec::new()).unwrap();
+            }
+            // Loose, for busy machines; a timer of whole milliseconds or a lost one would hang.
+            assert!(epoll.now().since(until) < 1_000_000_000);
+        }
+    }
+
+    #[test]
+    fn news_on_a_socket_is_told_once_for_each_arrival() {
+        let (mut ours, mut theirs) = UnixStream::pair().unwrap();
+        let epoll = epoll();
+        epoll.add(ours.as_raw_fd(), 7).unwrap();
+        let short = Duration::from_millis(5);
+        assert!(wait(&epoll, short).is_empty());
+        for _ in 0..2 {
+            theirs.write_all(b"x").unwrap();
+            let ready = wait(&epoll, Duration::from_secs(10));
+            assert_eq!(
+                (ready.len(), ready[0].slot, ready[0].hung_up),
+                (1, 7, false)
+            );
+            assert!(wait(&epoll, short).is_empty(), "an edge, not a level");
+        }
+        let mut bytes = [0; 2];
+        ours.read_exact(&mut bytes).unwrap();
+        ours.write_all(b"y").unwrap();
+        theirs.read_exact(&mut bytes[..1]).unwrap();
+        assert!(
+            wait(&epoll, short).is_empty(),
+            "what the peer reads is no news"
+        );
+        epoll.watch_writable(ours.as_raw_fd(), 7, true).unwrap();
+        assert_eq!(wait(&epoll, Duration::from_secs(10)).len(), 1);
+        drop(theirs);
+        assert!(wait(&epoll, Duration::from_secs(10))[0].hung_up);
+    }
+
+    #[test]
+    fn another_thread_ends_a_wait() {
+        let epoll = epoll();
+        let waker = epoll.waker();
+        for _ in 0..2 {
+            let waker = waker.clone();
+            std::thread::spawn(move || waker.wake());
+            let begin = epoll.now();
+            assert!(wait(&epoll, Duration::from_mins(1)).is_empty());
+            assert!(epoll.now().since(begin) < 50_000_000_000);
+        }
+    }
+
+    #[test]
+    fn virtual_time_jumps_and_never_goes_back() {
+        let time = VirtualTime::default();
+        time.wait(Tick(500), &mut Vec::new()).unwrap();
+        time.wait(Tick(300), &mut Vec::new()).unwrap();
+        assert_eq!(time.now(), Tick(500));
+        assert!(time.wait(Tick(u64::MAX), &mut Vec::new()).is_err());
+    }
+}

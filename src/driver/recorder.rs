@@ -523,3 +523,215 @@ pub(super) fn encode<T: Counter>(histogram: &Histogram<T>) -> String {
         .expect("memory is always written to");
     base64::engine::general_purpose::STANDARD.encode(bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Keeps what was closed.
+    #[derive(Default)]
+    struct Shelf(Vec<Frame>);
+
+    impl FrameSink for &mut Shelf {
+        fn closed(&mut self, frame: Box<Frame>) {
+            self.0.push(*frame);
+        }
+        fn empty(&mut self) -> Option<Box<Frame>> {
+            None
+        }
+    }
+
+    const SCHEDULE: Schedule = Schedule {
+        start: Tick(100),
+        begin: Tick(2_600),
+        window: 1_000,
+    };
+
+    fn shared(end: u64) -> Shared {
+        let shared = Shared::new(Duration::ZERO, 1, None);
+        shared.end_by(Tick(end));
+        shared
+    }
+
+    fn completion(profile: u8, finished: u64, response: u64, kind: u8) -> Completion {
+        Completion {
+            profile: ProfileId(profile),
+            scheduled: Tick(finished.saturating_sub(response)),
+            started: Tick(finished.saturating_sub(response / 2)),
+            finished: Tick(finished),
+            free_since: Tick(0),
+            tries: u32::from(kind % 4) + 1,
+            round_trips: 3,
+            result: match kind {
+                0..=3 => Ok(Outcome::Committed),
+                4..=5 => Ok(Outcome::RolledBack),
+                _ => Err(Failure::ALL[usize::from(kind) % 7]),
+            },
+        }
+    }
+
+    #[test]
+    fn windows_lie_on_a_grid_through_the_begin_of_the_measurement() {
+        let mut tick = SCHEDULE.start;
+        let mut windows = Vec::new();
+        while tick < Tick(5_000) {
+            windows.push((SCHEDULE.index(tick), tick.0));
+            tick = SCHEDULE.boundary_after(tick);
+        }
+        let grid = [
+            (-3, 100),
+            (-2, 600),
+            (-1, 1_600),
+            (0, 2_600),
+            (1, 3_600),
+            (2, 4_600),
+        ];
+        assert_eq!(windows, grid);
+        assert!((SCHEDULE.seconds(Tick(1_600)) + 1e-6).abs() < 1e-15);
+    }
+
+    #[test]
+    fn an_early_end_keeps_what_was_counted_and_counts_nothing_after_it() {
+        let shared = shared(100_000);
+        let mut shelf = Shelf::default();
+        let mut recorder = Recorder::new(1, 0, SCHEDULE, &shared, &mut shelf);
+        assert!(!recorder.record(&completion(0, 2_599, 10, 0)), "ramp-up");
+        assert!(recorder.record(&completion(0, 2_600, 10, 0)));
+        assert!(recorder.record(&completion(0, 4_000, 10, 0)));
+        recorder.ends(Tick(3_900));
+        assert!(!recorder.record(&completion(0, 4_001, 10, 0)));
+        assert!(recorder.over());
+        let (end, _, totals) = recorder.finish().unwrap();
+        assert_eq!(end, Tick(4_001), "behind what was counted");
+        assert_eq!(totals.after.offered(), 1);
+        let windows: Vec<_> = shelf
+            .0
+            .iter()
+            .map(|f| (f.begin.0, f.end.0, f.offered()))
+            .collect();
+        let expected = [
+            (100, 600, 0),
+            (600, 1_600, 0),
+            (1_600, 2_600, 1),
+            (2_600, 3_600, 1),
+            (3_600, 4_001, 1),
+        ];
+        assert_eq!(windows, expected);
+    }
+
+    fn totals(completions: &[Completion]) -> (Vec<Frame>, Totals) {
+        let shared = shared(50_000);
+        let mut shelf = Shelf::default();
+        let mut recorder = Recorder::new(2, 0, SCHEDULE, &shared, &mut shelf);
+        for completion in completions {
+            recorder.record(completion);
+        }
+        recorder.roll(Tick(60_000));
+        let (_, _, totals) = recorder.finish().unwrap();
+        (shelf.0, totals)
+    }
+
+    fn assert_same(a: &Totals, b: &Totals) {
+        assert_eq!(a.service, b.service);
+        assert_eq!(a.lag, b.lag);
+        assert_eq!(a.lateness, b.lateness);
+        assert_eq!(a.round_trips, b.round_trips);
+        assert_eq!(a.after.counts, b.after.counts);
+        assert_eq!(a.after.response, b.after.response);
+    }
+
+    fn completions() -> impl Strategy<Value = Vec<(u8, u64, u64, u8)>> {
+        let one = (0_u8..2, 100_u64..60_000, 0_u64..5_000_000_000_000, 0_u8..13);
+        prop::collection::vec(one, 0..60)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..Default::default() })]
+
+        #[test]
+        fn the_parts_of_a_run_merge_to_the_whole_in_any_order(
+            mut all in completions(),
+            cuts in prop::collection::vec(0_usize..3, 60),
+        ) {
+            all.sort_by_key(|&(_, finished, ..)| finished);
+            let all: Vec<Completion> =
+                all.into_iter().map(|(p, f, r, k)| completion(p, f, r, k)).collect();
+            let part = |n: usize| -> Vec<Completion> {
+                all.iter().zip(&cuts).filter(|(_, cut)| **cut == n).map(|(c, _)| *c).collect()
+            };
+            let (whole_frames, whole) = totals(&all);
+            let [a, b, c] = [0, 1, 2].map(|n| totals(&part(n)));
+            let (mut left, mut right) = (a.1.clone(), b.1.clone());
+            left.merge(b.1.clone());
+            left.merge(c.1.clone());
+            right.merge(c.1.clone());
+            let mut right_first = a.1.clone();
+            right_first.merge(right);
+            assert_same(&left, &whole);
+            assert_same(&right_first, &whole);
+            for (index, frame) in whole_frames.iter().enumerate() {
+                let mut sum = a.0[index].clone();
+                sum.merge(&c.0[index]);
+                sum.merge(&b.0[index]);
+                prop_assert_eq!(&sum.counts, &frame.counts);
+                prop_assert_eq!(&sum.failures, &frame.failures);
+                prop_assert_eq!(&sum.response, &frame.response);
+                prop_assert!(sum.balance().is_ok());
+            }
+        }
+
+        #[test]
+        fn three_digits_of_every_value_survive(micros in 1_u64..LONGEST_US) {
+            let mut histogram = histogram::<u64>();
+            histogram.saturating_record(micros);
+            let shown = latency(&histogram).p50;
+            prop_assert!(shown.abs_diff(micros) * 1000 <= micros, "{} shows as {}", micros, shown);
+        }
+    }
+
+    #[test]
+    fn a_sum_that_does_not_add_up_is_found() {
+        let mut frame = Frame::new(1, 0);
+        frame.record(&completion(0, 10, 5, 0));
+        assert!(frame.balance().is_ok());
+        frame.counts[0].committed += 1;
+        assert!(frame.balance().is_err());
+        frame.counts[0].offered += 1;
+        assert!(frame.balance().is_err(), "a commit without a response time");
+    }
+
+    #[test]
+    fn wide_totals_take_over_narrow_windows() {
+        let mut narrow = histogram::<u32>();
+        let mut wide = histogram::<u64>();
+        for micros in [0, 1, 999, 12_345, 7_200_000_000] {
+            narrow.saturating_record(micros);
+            wide.saturating_record(micros);
+        }
+        let mut total = histogram::<u64>();
+        absorb(&mut total, &narrow);
+        absorb(&mut total, &narrow);
+        wide.add(wide.clone()).unwrap();
+        assert_eq!(total, wide);
+        assert_eq!(encode(&histogram::<u32>()), "");
+    }
+
+    #[test]
+    fn only_the_first_few_messages_of_a_class_are_kept() {
+        let mut errors = Errors::default();
+        for n in 0..100 {
+            errors.note(&SessionError::new(Failure::OtherSql, format!("key {n}")));
+            errors.note(&SessionError::new(Failure::Deadlock, "deadlock detected"));
+        }
+        let mut twice = errors.clone();
+        twice.merge(errors);
+        let record = twice.into_record();
+        assert_eq!(
+            record["deadlock"],
+            BTreeMap::from([("deadlock detected".to_owned(), 200)])
+        );
+        assert_eq!(record["other_sql"].len(), MESSAGES_MAX + 1);
+        assert_eq!(record["other_sql"].values().sum::<u64>(), 200);
+    }
+}

@@ -18,6 +18,9 @@ pub(super) struct Shared {
     end: AtomicU64,
     /// Tick at which the drain ends, when it was set explicitly.
     deadline: AtomicU64,
+    /// Somebody asked to stop.
+    asked: AtomicBool,
+    /// … while the measurement was open.
     interrupted: AtomicBool,
     /// Something is broken: stop at once, nothing will be reported.
     aborted: AtomicBool,
@@ -42,6 +45,7 @@ impl Shared {
         Shared {
             end: AtomicU64::new(u64::MAX),
             deadline: AtomicU64::new(u64::MAX),
+            asked: AtomicBool::new(false),
             interrupted: AtomicBool::new(false),
             aborted: AtomicBool::new(false),
             connected: AtomicU32::new(0),
@@ -73,13 +77,15 @@ impl Shared {
 
     /// Somebody asked to stop at `now`; the first time counts.
     pub(super) fn interrupt(&self, now: Tick) {
-        if !self.interrupted.swap(true, Ordering::Relaxed) {
+        if !self.asked.swap(true, Ordering::Relaxed) {
+            self.interrupted.store(now < self.end(), Ordering::Relaxed);
             self.end_by(now);
             let deadline = now.after(self.drain.min(INTERRUPTED_DRAIN));
             self.deadline.fetch_min(deadline.0, Ordering::Relaxed);
         }
     }
 
+    /// Was the measurement cut short by somebody?
     pub(super) fn interrupted(&self) -> bool {
         self.interrupted.load(Ordering::Relaxed)
     }
@@ -177,5 +183,60 @@ impl<'a> Budget<'a> {
             });
         self.batch = claimed.map_or(0, share);
         self.held = self.batch;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shared(workers: u32, transactions: Option<u64>) -> Shared {
+        Shared::new(Duration::from_secs(30), workers, transactions)
+    }
+
+    #[test]
+    fn the_drain_is_short_after_an_interruption_and_the_first_one_counts() {
+        let shared = shared(1, None);
+        let second = |n: u64| Tick(n * 1_000_000_000);
+        shared.end_by(second(100));
+        assert_eq!(shared.deadline(), second(130));
+        shared.interrupt(second(40));
+        shared.interrupt(second(42));
+        assert_eq!((shared.end(), shared.deadline()), (second(40), second(45)));
+        assert!(shared.interrupted());
+    }
+
+    #[test]
+    fn an_interruption_during_the_drain_shortens_only_that() {
+        let shared = shared(1, None);
+        shared.end_by(Tick(5));
+        shared.interrupt(Tick(7));
+        assert!(!shared.interrupted());
+        assert_eq!(shared.end(), Tick(5));
+        assert_eq!(shared.deadline(), Tick(7).after(INTERRUPTED_DRAIN));
+    }
+
+    #[test]
+    fn workers_spend_exactly_the_transactions_that_there_are() {
+        for total in [1, 63, 64, 1000, 100_001] {
+            let shared = shared(4, Some(total));
+            let spend = |shared: &Shared| {
+                let mut budget = Budget::new(shared);
+                let mut spent = 0;
+                while shared.end() == Tick(u64::MAX) {
+                    spent += u64::from(budget.spend(Tick(9)));
+                }
+                spent
+            };
+            let spent: u64 = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..4).map(|_| scope.spawn(|| spend(&shared))).collect();
+                threads
+                    .into_iter()
+                    .map(|thread| thread.join().unwrap())
+                    .sum()
+            });
+            assert_eq!(spent, total);
+            assert_eq!(shared.end(), Tick(10));
+        }
     }
 }

@@ -373,6 +373,10 @@ fn work<W: Workload, R: Reactor>(
         for Ready { slot, hung_up } in ready.drain(..) {
             hub.links[slot as usize].heard(hung_up);
             polls.poll(slot)?;
+            if hung_up {
+                // The end came together with the last bytes: there is no other edge to tell of it.
+                polls.poll(slot)?;
+            }
         }
         while let Some(slot) = hub.collect() {
             polls.poll(slot)?;

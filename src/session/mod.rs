@@ -3,18 +3,50 @@
 //! A session is used in two ways: *driven* by a worker of the driver (non-blocking; the futures
 //! return `Pending` when the socket would block) and *blocking* for everything that is not hot
 //! (loading, settings, checks). Both run the same code.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`conninfo`] | where to connect to: strings, environment, files |
+//! | `connect` | hosts, addresses, encryption, authentication |
+//! | `socket` | a non-blocking socket, plain or under TLS |
+//! | `channel` | send and receive buffers, and one exchange with the server |
+//! | `blocking` | waiting with poll(2), interruptible |
+//! | `reply` | results, read where they lie |
+//! | `copy` | COPY … FROM STDIN |
+//! | `waits` | how a session and the worker that polls it talk |
+//! | [`error`] | classes of failures |
 
+mod blocking;
+mod channel;
+mod connect;
 pub mod conninfo;
+mod copy;
 pub mod error;
-// helper: socket.rs, tls.rs, connect.rs, reply.rs, copy.rs, blocking.rs … as it falls out
+mod reply;
+mod socket;
+mod waits;
 
 pub use conninfo::{ConnectOptions, SslMode};
+pub use copy::CopyIn;
 pub use error::{Failure, SessionError};
+pub use reply::{Reply, Row, Rows, StatementResult, TextResult};
+pub use waits::Waits;
 
 use crate::clock::Tick;
-use std::cell::Cell;
+use crate::wire::backend::TransactionStatus;
+use crate::wire::{frontend, value};
+use blocking::Blocker;
+use channel::{Channel, Stop};
+use connect::CancelTarget;
+use std::future::poll_fn;
 use std::os::fd::RawFd;
-use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+
+/// The name of the internal ROLLBACK.
+const ROLLBACK: &str = "rollback";
+/// Decimals of money.
+const CENTS_SCALE: u32 = 2;
 
 /// A prepared statement of a session: its index in the list given to [`Session::prepare_all`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,272 +66,393 @@ pub enum Param<'a> {
     Timestamp(i64),
     Int2Array(&'a [i16]),
     Int4Array(&'a [i32]),
+    /// numeric[] with two decimals
     CentsArray(&'a [i64]),
+    /// Needs `$n::text[]` in the SQL where the context is another string type.
     TextArray(&'a [&'a str]),
 }
 
-/// What a driven session waits for; shared between the session and the worker that polls it.
-#[derive(Debug, Default)]
-pub struct Waits {
-    /// The current tick; the worker sets it before every poll.
-    pub now: Cell<Tick>,
-    /// Set by [`Session::sleep_until`]: poll again at this tick.
-    pub wake_at: Cell<Option<Tick>>,
-    /// The socket was readable when the session last looked and it waits for more.
-    pub wants_read: Cell<bool>,
-    /// The socket's send buffer is full: poll again when it is writable.
-    pub wants_write: Cell<bool>,
+impl Param<'_> {
+    fn write(&self, out: &mut Vec<u8>) {
+        match *self {
+            Param::Null => value::null(out),
+            Param::Int2(v) => value::int2(out, v),
+            Param::Int4(v) => value::int4(out, v),
+            Param::Int8(v) | Param::Timestamp(v) => value::int8(out, v),
+            Param::Cents(v) => value::decimal(out, v, CENTS_SCALE),
+            Param::Text(v) => value::text(out, v),
+            Param::Int2Array(v) => value::int2_array(out, v),
+            Param::Int4Array(v) => value::int4_array(out, v),
+            Param::CentsArray(v) => value::decimal_array(out, v, CENTS_SCALE),
+            Param::TextArray(v) => value::text_array(out, v),
+        }
+    }
 }
 
 /// One connection.
+///
+/// Dropping a session ends the connection. A future of a session ([`Session::flush`],
+/// [`Session::rollback`]) that is dropped before it is ready leaves a reply on its way: the session
+/// notices, and every later call fails with `Disconnected`.
 pub struct Session {
-    waits: Rc<Waits>,
+    waits: Arc<Waits>,
+    /// `None` when detached.
+    channel: Option<Channel>,
+    cancel: Option<Arc<CancelTarget>>,
+    host: String,
+    /// Names of the prepared statements, by index.
+    names: Vec<String>,
+    rollback_prepared: bool,
+    uninterruptible: bool,
+    round_trips: u64,
 }
 
 impl Session {
     /// Connects and authenticates, blocking, trying the hosts of `options` in order as libpq does.
     pub fn connect(options: &ConnectOptions) -> Result<Session, SessionError> {
-        let _ = options;
-        todo!()
+        connect::connect(options)
     }
 
-    /// A session without a server, for workloads that only sleep; `flush` on it is a defect.
+    /// A session without a server, for workloads that only sleep; `flush` on it is an error.
     pub fn detached() -> Session {
         Session {
-            waits: Rc::default(),
+            waits: Arc::default(),
+            channel: None,
+            cancel: None,
+            host: String::new(),
+            names: Vec::new(),
+            rollback_prepared: false,
+            uninterruptible: false,
+            round_trips: 0,
         }
     }
 
-    pub fn park(self) -> Parked {
-        todo!()
+    fn new(channel: Channel, cancel: Arc<CancelTarget>, host: String) -> Session {
+        let mut session = Session::detached();
+        session.waits = Arc::clone(&channel.waits);
+        session.channel = Some(channel);
+        session.cancel = Some(cancel);
+        session.host = host;
+        session
     }
 
     /// The cell through which a worker and this session talk.
-    pub fn waits(&self) -> Rc<Waits> {
-        Rc::clone(&self.waits)
+    pub fn waits(&self) -> Arc<Waits> {
+        Arc::clone(&self.waits)
     }
 
-    /// The socket, for epoll; `None` when detached.
+    /// The socket, for epoll; `None` when detached. It stays the same as long as the session lives.
     pub fn fd(&self) -> Option<RawFd> {
-        None
+        self.channel.as_ref().map(|channel| channel.socket.raw_fd())
     }
 
     /// Prepares `statements` in order, in one round trip, blocking; addressed by [`Statement`].
+    /// Statements prepared before are closed.
     pub fn prepare_all(&mut self, statements: &[&str]) -> Result<(), SessionError> {
-        let _ = statements;
-        todo!()
+        for sql in statements {
+            check_sql(sql)?;
+        }
+        let names: Vec<_> = (0..statements.len()).map(|i| format!("s{i}")).collect();
+        let old = std::mem::replace(&mut self.names, names);
+        let channel = attached(&mut self.channel)?;
+        channel.output.clear();
+        for name in old.iter().map(String::as_str).chain([ROLLBACK]) {
+            frontend::close(&mut channel.output, name);
+        }
+        frontend::parse(&mut channel.output, ROLLBACK, "ROLLBACK");
+        for (name, sql) in self.names.iter().zip(statements) {
+            frontend::parse(&mut channel.output, name, sql);
+        }
+        frontend::sync(&mut channel.output);
+        self.rollback_prepared = false;
+        if let Err(mut error) = self.exchange(false) {
+            let reply = self.channel()?.reply();
+            let parsed = reply::Frames(reply).filter(|f| f.tag == b'1').count();
+            if let Some(sql) = parsed.checked_sub(1).and_then(|i| statements.get(i)) {
+                error.message = format!("cannot prepare \"{sql}\": {}", error.message);
+            }
+            return Err(error);
+        }
+        self.rollback_prepared = true;
+        Ok(())
     }
 
     /// Queues Bind and Execute; nothing is sent before `flush`. No allocation once buffers grew.
+    ///
+    /// # Panics
+    /// When `statement` was not prepared: a defect of the workload.
     pub fn queue(&mut self, statement: Statement, params: &[Param<'_>]) {
-        let _ = (statement, params);
-        todo!()
+        let Some(channel) = &mut self.channel else {
+            return;
+        };
+        let name = &self.names[usize::from(statement.0)];
+        let count = u16::try_from(params.len()).expect("a statement has at most 65,535 parameters");
+        frontend::bind(&mut channel.output, name, count, |out| {
+            for param in params {
+                param.write(out);
+            }
+        });
+        frontend::execute(&mut channel.output);
     }
 
     /// Sends what is queued with one Sync, waits for ReadyForQuery, and hands back all results
     /// in order. On a server error the rest of the queue was skipped by the server, and the
     /// session is usable again (perhaps in a failed transaction block: see `in_transaction`).
+    ///
+    /// The future must be polled to its end, or dropped together with the session.
     pub async fn flush(&mut self) -> Result<Reply<'_>, SessionError> {
-        todo!()
+        let channel = attached(&mut self.channel)?;
+        self.round_trips += 1;
+        frontend::sync(&mut channel.output);
+        channel.begin(false)?;
+        poll_fn(|_| channel.poll_exchange(false)).await?;
+        Ok(Reply::new(channel.reply()))
     }
 
-    /// Ends an open transaction block with ROLLBACK, whatever its state; one round trip.
+    /// Ends an open transaction block with ROLLBACK, whatever its state; one round trip. What was
+    /// queued and not sent is forgotten. Without a transaction block nothing is sent.
     pub async fn rollback(&mut self) -> Result<(), SessionError> {
-        todo!()
+        let Some(channel) = &mut self.channel else {
+            return Ok(());
+        };
+        channel.output.clear();
+        if channel.status == TransactionStatus::Idle {
+            return Ok(());
+        }
+        if self.rollback_prepared {
+            frontend::bind(&mut channel.output, ROLLBACK, 0, |_| {});
+        } else {
+            frontend::parse(&mut channel.output, "", "ROLLBACK");
+            frontend::bind(&mut channel.output, "", 0, |_| {});
+        }
+        frontend::execute(&mut channel.output);
+        self.flush().await.map(|_| ())
     }
 
     /// Is a transaction block open (`T` or `E` in the last ReadyForQuery)?
     pub fn in_transaction(&self) -> bool {
-        false
+        self.channel
+            .as_ref()
+            .is_some_and(|channel| channel.status != TransactionStatus::Idle)
     }
 
     /// Waits until `at` on the worker's clock.
     pub async fn sleep_until(&mut self, at: Tick) {
-        std::future::poll_fn(|_| {
+        poll_fn(|_| {
             if self.waits.now.get() >= at {
                 self.waits.wake_at.set(None);
-                std::task::Poll::Ready(())
-            } else {
-                self.waits.wake_at.set(Some(at));
-                std::task::Poll::Pending
+                return Poll::Ready(());
             }
+            self.waits.wake_at.set(Some(at));
+            Poll::Pending
         })
-        .await
+        .await;
+    }
+
+    /// Runs driven code on this session, blocking; for tests and for checks outside the driver.
+    pub fn block_on<T>(
+        &mut self,
+        work: impl AsyncFnOnce(&mut Session) -> Result<T, SessionError>,
+    ) -> Result<T, SessionError> {
+        let blocker = self.blocker();
+        blocker.run_future(work(self))
     }
 
     /// Runs SQL through the simple protocol, blocking; several statements give several results.
     /// Obeys [`crate::interrupt`]: cancels the statement and returns `Failure::Interrupted`.
     pub fn query(&mut self, sql: &str) -> Result<Vec<TextResult>, SessionError> {
-        let _ = sql;
-        todo!()
-    }
-
-    pub fn set_uninterruptible(&mut self, on: bool) {
-        let _ = on;
+        check_sql(sql)?;
+        let channel = self.channel()?;
+        channel.output.clear();
+        frontend::query(&mut channel.output, sql);
+        self.exchange(false)?;
+        Ok(reply::texts(self.channel()?.reply())?)
     }
 
     /// `query` for SQL of one statement with one row and one column.
     pub fn query_value(&mut self, sql: &str) -> Result<Option<String>, SessionError> {
-        let _ = sql;
-        todo!()
+        let mut results = self.query(sql)?;
+        match (results.pop(), results.is_empty()) {
+            (Some(mut result), true) if result.rows.len() == 1 && result.columns.len() == 1 => {
+                Ok(result.rows.remove(0).remove(0))
+            }
+            _ => Err(SessionError::wrong_result(format!(
+                "one row with one column expected from \"{sql}\""
+            ))),
+        }
     }
 
     /// Starts a COPY … FROM STDIN, blocking.
     pub fn copy_in(&mut self, sql: &str) -> Result<CopyIn<'_>, SessionError> {
-        let _ = sql;
-        todo!()
+        check_sql(sql)?;
+        let channel = self.channel()?;
+        channel.output.clear();
+        frontend::query(&mut channel.output, sql);
+        match self.exchange(true)? {
+            Stop::CopyIn => Ok(CopyIn::new(self)),
+            Stop::Ready => Err(SessionError::new(
+                Failure::OtherSql,
+                format!("no COPY FROM STDIN: \"{sql}\""),
+            )),
+        }
     }
 
     /// The last value the server reported for a parameter (`server_version` …).
     pub fn parameter(&self, name: &str) -> Option<&str> {
-        let _ = name;
-        todo!()
+        self.channel
+            .as_ref()?
+            .parameters
+            .get(name)
+            .map(String::as_str)
     }
 
-    /// `server_version_num`, for example 90624 or 180006.
+    /// `server_version_num`, for example 90624 or 180006; 0 when detached.
     pub fn version(&self) -> u32 {
-        todo!()
+        self.parameter("server_version").map_or(0, version_number)
     }
 
     /// The host (or socket directory) that was connected to, as the user wrote it.
     pub fn host(&self) -> &str {
-        todo!()
+        &self.host
     }
 
-    /// Process id of the backend.
+    /// Process id of the backend; 0 when detached.
     pub fn backend_pid(&self) -> i32 {
-        todo!()
+        self.cancel.as_ref().map_or(0, |target| target.process_id())
     }
 
     /// Round trips (flushes and simple queries) so far.
     pub fn round_trips(&self) -> u64 {
-        0
+        self.round_trips
     }
 
     /// Is the transport encrypted? The protocol version and cipher for the record, e.g. "TLSv1.3".
     pub fn tls(&self) -> Option<String> {
-        todo!()
+        None
+    }
+
+    /// Can this session still be used? `false` after the connection was lost.
+    pub fn is_usable(&self) -> bool {
+        self.channel
+            .as_ref()
+            .is_none_or(|channel| !channel.is_broken())
+    }
+
+    /// From here on blocking calls ignore interrupts: for clean-up after one.
+    pub fn set_uninterruptible(&mut self, uninterruptible: bool) {
+        self.uninterruptible = uninterruptible;
+    }
+
+    fn channel(&mut self) -> Result<&mut Channel, SessionError> {
+        attached(&mut self.channel)
+    }
+
+    fn blocker(&self) -> Blocker {
+        Blocker {
+            fd: self.fd().unwrap_or(-1),
+            waits: Arc::clone(&self.waits),
+            cancel: self.cancel.clone(),
+            uninterruptible: self.uninterruptible,
+            deadline: None,
+        }
+    }
+
+    /// One round trip, blocking; the output ends with `Sync` or is a `Query`.
+    fn exchange(&mut self, copy_in: bool) -> Result<Stop, SessionError> {
+        let blocker = self.blocker();
+        self.round_trips += 1;
+        let channel = self.channel()?;
+        let simple = channel.output.first() == Some(&b'Q');
+        blocker.check().inspect_err(|_| channel.output.clear())?;
+        channel.begin(simple)?;
+        blocker.run(|| channel.poll_exchange(copy_in))
     }
 }
 
-/// One statement's result of a simple query, all values as text.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TextResult {
-    pub columns: Vec<String>,
-    pub rows: Vec<Vec<Option<String>>>,
-    /// The command tag, e.g. `SELECT 3`.
-    pub tag: String,
-}
-
-/// A COPY FROM STDIN under way. Dropped without `finish`, it sends CopyFail.
-pub struct CopyIn<'a>(&'a mut Session);
-
-impl CopyIn<'_> {
-    /// Sends one chunk of COPY data (any split; bytes are not interpreted).
-    pub fn send(&mut self, data: &[u8]) -> Result<(), SessionError> {
-        let _ = data;
-        todo!()
-    }
-
-    /// Ends the COPY; returns the number of rows the server stored.
-    pub fn finish(self) -> Result<u64, SessionError> {
-        todo!()
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let Some(channel) = &mut self.channel
+            && !channel.is_broken()
+        {
+            let mut last = Vec::new();
+            frontend::terminate(&mut last);
+            channel.socket.close(&last);
+        }
     }
 }
 
-/// The results of one `flush`, in the order of `queue`; borrowed from the receive buffer.
-pub struct Reply<'a>(std::marker::PhantomData<&'a ()>);
+fn attached(channel: &mut Option<Channel>) -> Result<&mut Channel, SessionError> {
+    channel.as_mut().ok_or_else(|| {
+        SessionError::new(
+            Failure::Disconnected,
+            "a detached session has no server to talk to",
+        )
+    })
+}
 
-impl<'a> Reply<'a> {
-    /// The next statement's result; calling it more often than statements were queued is a
-    /// `WrongResult`.
-    pub fn next_result(&mut self) -> Result<StatementResult<'a>, SessionError> {
-        todo!()
+fn check_sql(sql: &str) -> Result<(), SessionError> {
+    if sql.contains('\0') {
+        let message = "SQL contains a NUL character";
+        return Err(SessionError::new(Failure::OtherSql, message));
+    }
+    Ok(())
+}
+
+/// `9.6.24` is 90624, `18.6 (Debian …)` is 180006, `19beta1` is 190000
+/// (`pqSaveParameterStatus` in fe-exec.c).
+fn version_number(text: &str) -> u32 {
+    let mut parts = text
+        .split(|c: char| !c.is_ascii_digit() && c != '.')
+        .next()
+        .unwrap_or("")
+        .split('.')
+        .map(|part| part.parse::<u32>().unwrap_or(0));
+    let major = parts.next().unwrap_or(0);
+    let minor = parts.next().unwrap_or(0);
+    let patch = parts.next().unwrap_or(0);
+    if major >= 10 {
+        major * 10_000 + minor
+    } else {
+        major * 10_000 + minor * 100 + patch
     }
 }
 
-/// Rows and affected-row count of one statement.
-pub struct StatementResult<'a> {
-    /// From the command tag: rows inserted, updated, deleted or returned.
-    pub affected: u64,
-    rows: Rows<'a>,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl<'a> StatementResult<'a> {
-    /// Exactly one row, else `WrongResult`.
-    pub fn one(self) -> Result<Row<'a>, SessionError> {
-        todo!()
-    }
-
-    /// No row or one row, else `WrongResult`.
-    pub fn optional(self) -> Result<Option<Row<'a>>, SessionError> {
-        todo!()
-    }
-
-    /// All rows.
-    pub fn rows(self) -> Rows<'a> {
-        self.rows
+    #[test]
+    fn version_numbers_are_those_of_libpq() {
+        for (text, number) in [
+            ("9.6.24", 90_624),
+            ("18.6", 180_006),
+            ("15.14 (Debian 15.14-0+deb12u1)", 150_014),
+            ("19beta1", 190_000),
+            ("10", 100_000),
+            ("", 0),
+        ] {
+            assert_eq!(version_number(text), number, "{text}");
+        }
     }
 
-    /// `WrongResult` unless exactly `n` rows were affected (TPC-C 2.3.6).
-    pub fn expect_affected(&self, n: u64) -> Result<(), SessionError> {
-        let _ = n;
-        todo!()
-    }
-}
-
-/// Iterator over rows, zero-copy.
-pub struct Rows<'a>(std::marker::PhantomData<&'a ()>);
-
-impl<'a> Iterator for Rows<'a> {
-    type Item = Row<'a>;
-    fn next(&mut self) -> Option<Row<'a>> {
-        todo!()
-    }
-}
-
-/// One row of binary values. Getters check length and NULL; anything odd is a `WrongResult`.
-#[derive(Clone, Copy)]
-pub struct Row<'a>(std::marker::PhantomData<&'a ()>);
-
-impl<'a> Row<'a> {
-    pub fn is_null(&self, column: usize) -> Result<bool, SessionError> {
-        let _ = column;
-        todo!()
-    }
-    pub fn int2(&self, column: usize) -> Result<i16, SessionError> {
-        let _ = column;
-        todo!()
-    }
-    pub fn int4(&self, column: usize) -> Result<i32, SessionError> {
-        let _ = column;
-        todo!()
-    }
-    pub fn int8(&self, column: usize) -> Result<i64, SessionError> {
-        let _ = column;
-        todo!()
-    }
-    /// A numeric as a whole number of 10^-scale: `decimal(0, 2)` of 12.34 is 1234. A value with
-    /// more decimals than `scale`, NaN or infinity is a `WrongResult`.
-    pub fn decimal(&self, column: usize, scale: u32) -> Result<i64, SessionError> {
-        let _ = (column, scale);
-        todo!()
-    }
-    pub fn text(&self, column: usize) -> Result<&'a str, SessionError> {
-        let _ = column;
-        todo!()
-    }
-    /// Microseconds since 2000-01-01.
-    pub fn timestamp(&self, column: usize) -> Result<i64, SessionError> {
-        let _ = column;
-        todo!()
-    }
-}
-
-#[derive(Debug)]
-pub struct Parked(());
-impl Parked {
-    pub fn resume(self) -> Session {
-        todo!()
+    #[test]
+    fn a_detached_session_sleeps_and_has_no_server() {
+        let mut session = Session::detached();
+        assert_eq!(session.fd(), None);
+        let waits = session.waits();
+        let woken = session.block_on(async |session| {
+            let at = waits.now.get().after(std::time::Duration::from_millis(20));
+            session.sleep_until(at).await;
+            Ok(waits.now.get() >= at)
+        });
+        assert!(woken.unwrap());
+        assert_eq!(session.waits().wake_at.get(), None);
+        let error = session.query("SELECT 1").unwrap_err();
+        assert_eq!(error.failure, Failure::Disconnected);
+        assert!(
+            session
+                .block_on(async |s| s.flush().await.map(|_| ()))
+                .is_err()
+        );
     }
 }

@@ -205,8 +205,7 @@ fn digest<D: Digest>(file: &mut File) -> std::io::Result<String> {
     Ok(digest
         .finalize()
         .iter()
-        .map(|b| format!("{b:02x}"))
-        .collect())
+        .fold(String::new(), |hex, byte| hex + &format!("{byte:02x}")))
 }
 
 /// jar → txz → tar → files, all in one stream.
@@ -328,10 +327,10 @@ mod tests {
             };
             files::make_directories(&places.builds).unwrap();
             let scene = Scene { directory, places };
-            let items: String = listed
-                .iter()
-                .map(|v| format!("<version>{v}</version>\n"))
-                .collect();
+            let items = format!(
+                "<version>{}</version>",
+                listed.join("</version>\n<version>")
+            );
             scene.publish("maven-metadata.xml", items.as_bytes());
             scene
         }

@@ -290,7 +290,7 @@ impl Cluster {
         command.arg("-D").arg(&temporary);
         command.args(["-U", SUPERUSER, "-E", &self.description.encoding]);
         command.arg(format!("--locale={}", self.description.locale));
-        command.args(["--auth-local=trust", "--no-sync"]);
+        command.args(["--auth-local=trust", "-N"]);
         command.arg(format!("--auth-host={host}"));
         let created = server::run(command, "initdb")
             .and_then(|_| include_settings(&temporary, user))
@@ -315,7 +315,7 @@ impl Cluster {
             .symlink_metadata()
             .or_problem(format_args!("read {}", path.display()))?;
         let private = metadata.is_dir()
-            && metadata.permissions().mode() & 0o077 == 0
+            && metadata.permissions().mode().trailing_zeros() >= 6
             && metadata.uid() == user.uid();
         if !private {
             return Err(Problem::environment(format!(

@@ -93,7 +93,7 @@ impl Repository {
         let mut reason = String::new();
         for attempt in 0..ATTEMPTS {
             if attempt > 0 {
-                pause(Duration::from_millis(500 << attempt))?;
+                pause(Duration::from_millis(200 << attempt))?;
             }
             match self.attempt(path, sink, told)? {
                 Outcome::Complete => return Ok(true),

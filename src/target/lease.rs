@@ -29,10 +29,14 @@ impl Lease {
                     .create(true)
                     .truncate(false)
                     .open(path)?;
-                if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-                    let mut holder = String::new();
-                    file.read_to_string(&mut holder)?;
-                    return Ok(Err(holder.trim().parse().ok()));
+                match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                    Ok(()) => {}
+                    Err(rustix::io::Errno::WOULDBLOCK) => {
+                        let mut holder = String::new();
+                        file.read_to_string(&mut holder)?;
+                        return Ok(Err(holder.trim().parse().ok()));
+                    }
+                    Err(error) => return Err(error.into()),
                 }
                 // Somebody may have removed the file between our open and our lock.
                 if !is_still(path, &file) {

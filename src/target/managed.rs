@@ -16,6 +16,8 @@ use std::time::Duration;
 
 /// How long a running server may take to read its configuration files again.
 const RELOAD: Duration = Duration::from_secs(10);
+/// When the server last read them.
+const LOADED: &str = "SELECT pg_catalog.pg_conf_load_time()";
 
 /// For whom the server is brought up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,10 +103,11 @@ impl Managed {
             afterwards,
         };
         managed.bring_into_force(&plan, progress)?;
-        managed.stays |= keep;
+        let stays = managed.stays || keep;
         managed.cluster.description.settings = own;
-        managed.cluster.description.kept = managed.pid().filter(|_| managed.stays);
+        managed.cluster.description.kept = managed.pid().filter(|_| stays);
         managed.cluster.save()?;
+        managed.stays = stays;
         Ok(managed)
     }
 
@@ -192,7 +195,7 @@ impl Managed {
         self.reload(&mut session, &connect)?;
         drop(session);
         let connect = self.cluster.directory.connect(port, DATABASE);
-        let verification = self.verify(plan, &connect)?;
+        let verification = Self::verify(plan, &connect)?;
         if verification.pending.is_empty() {
             return refuse(&verification).map(|()| true);
         }
@@ -225,7 +228,7 @@ impl Managed {
         let session = server.wait_ready(&connect, progress)?;
         make_database(session)?;
         let connect = self.cluster.directory.connect(plan.port, DATABASE);
-        let mut verification = self.verify(plan, &connect)?;
+        let mut verification = Self::verify(plan, &connect)?;
         // Right after a start nothing can be pending; what is so all the same is not in force.
         let pending = std::mem::take(&mut verification.pending);
         verification.refused.extend(
@@ -249,7 +252,6 @@ impl Managed {
         let Some(server) = &mut self.server else {
             return Ok(());
         };
-        const LOADED: &str = "SELECT pg_catalog.pg_conf_load_time()";
         let before = session.query_value(LOADED)?;
         server.reload();
         let clock = Monotonic::start();
@@ -270,7 +272,7 @@ impl Managed {
     }
 
     /// Asks the server itself, in the database and as the user of the run.
-    fn verify(&self, plan: &Plan, connect: &ConnectOptions) -> Result<Verification, Problem> {
+    fn verify(plan: &Plan, connect: &ConnectOptions) -> Result<Verification, Problem> {
         let mut session = match Session::connect(connect) {
             // A server of an interrupted first start, without the database.
             Err(error) if error.is("3D000") => {
@@ -330,11 +332,11 @@ fn choose(
         .as_deref()
         .map(|name| Directory::new(&places.clusters, name))
         .transpose()?;
-    if let (Some(directory), None, None) = (&named, &request.pg, &request.pg_bindir) {
-        if let Some(description) = directory.describe()? {
-            let build = build_of(&description, places, user, progress)?;
-            return Ok((directory.clone(), build));
-        }
+    if let (Some(directory), None, None) = (&named, &request.pg, &request.pg_bindir)
+        && let Some(description) = directory.describe()?
+    {
+        let build = build_of(&description, places, user, progress)?;
+        return Ok((directory.clone(), build));
     }
     let build = Build::resolve(request, places, user, progress)?;
     let directory = match named {

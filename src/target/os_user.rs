@@ -31,8 +31,8 @@ impl OsUser {
             });
         }
         match std::env::var("PGDYNO_OS_USER") {
-            Ok(name) => Self::asked_for(&name),
-            Err(_) => ["postgres", "nobody"]
+            Ok(name) if !name.is_empty() => Self::asked_for(&name),
+            _ => ["postgres", "nobody"]
                 .iter()
                 .find_map(|name| look_up(name))
                 .ok_or_else(|| {
@@ -210,6 +210,8 @@ mod tests {
             return user.check_reaches(Path::new("/nowhere/at/all")).unwrap();
         }
         let directory = tempfile::tempdir().unwrap();
+        let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        std::fs::set_permissions(directory.path(), private).unwrap();
         let inside = directory.path().join("home/clusters");
         let problem = user.check_reaches(&inside).unwrap_err();
         assert!(problem.message.contains(directory.path().to_str().unwrap()));

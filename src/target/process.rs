@@ -42,7 +42,7 @@ pub(crate) fn all(data_dir: &Path) -> Vec<i32> {
 
 /// Is `pid` a live `postgres` whose working directory is `data_dir`? (Every server process stays
 /// in its data directory.)
-fn works_in(pid: i32, data_dir: &Path) -> bool {
+pub(crate) fn works_in(pid: i32, data_dir: &Path) -> bool {
     let same = match (
         fs::metadata(format!("/proc/{pid}/cwd")),
         fs::metadata(data_dir),

@@ -7,6 +7,7 @@ use super::process;
 use crate::clock::{self, Clock, Monotonic};
 use crate::interrupt;
 use crate::problem::{IoContext, Problem};
+use crate::session::conninfo::HostAddress;
 use crate::session::{ConnectOptions, Session};
 use rustix::process::Signal;
 use std::fs::{self, File, OpenOptions};
@@ -18,11 +19,13 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// A fast shutdown includes a checkpoint; after this long it is given up.
-const FAST_SHUTDOWN: Duration = Duration::from_secs(60);
+const FAST_SHUTDOWN: Duration = Duration::from_mins(1);
 /// An immediate shutdown only has to end processes.
 const IMMEDIATE_SHUTDOWN: Duration = Duration::from_secs(10);
-/// A server that neither answers nor recovers for this long hangs.
-const SILENCE: Duration = Duration::from_secs(600);
+/// Once the socket is there, connecting to it works or never will.
+const DEAF: Duration = Duration::from_secs(30);
+/// A server that has no socket after this long hangs; much shared memory takes its time.
+const SILENCE: Duration = Duration::from_mins(10);
 const POLL: Duration = Duration::from_millis(20);
 /// A log longer than this is put aside at the next start.
 const LOG_MAX: u64 = 64 << 20;
@@ -55,6 +58,8 @@ pub(crate) struct Server {
     child: Option<Child>,
     /// Where the log stood when it was started.
     log_start: u64,
+    /// Started on data that was not shut down cleanly.
+    recovers: bool,
 }
 
 impl Server {
@@ -71,12 +76,14 @@ impl Server {
             log_file: log_file.to_owned(),
             child: None,
             log_start: 0,
+            recovers: false,
         }
     }
 
     /// Starts the server; it does not answer yet. With [`Lifetime::WithUs`] the kernel ends it
     /// when the calling *thread* ends, so call this from a thread that lives as long as needed.
     pub(crate) fn spawn(recipe: &Recipe, lifetime: Lifetime) -> Result<Server, Problem> {
+        let recovers = !process::shut_down_cleanly(&recipe.data_dir);
         let (log, log_start) = open_log(&recipe.log_file)?;
         let errors = log.try_clone().or_problem("start the server")?;
         let mut command = recipe.user.command(recipe.build.bindir.join("postgres"));
@@ -96,6 +103,7 @@ impl Server {
             log_file: recipe.log_file.clone(),
             child: Some(child),
             log_start,
+            recovers,
         })
     }
 
@@ -103,7 +111,8 @@ impl Server {
     pub(crate) fn alive(&mut self) -> bool {
         match &mut self.child {
             Some(child) => matches!(child.try_wait(), Ok(None)),
-            None => process::postmaster(&self.data_dir).is_some_and(|file| file.pid == self.pid),
+            // Not by postmaster.pid: that goes a moment before the process does.
+            None => process::works_in(self.pid, &self.data_dir),
         }
     }
 
@@ -113,7 +122,6 @@ impl Server {
         connect: &ConnectOptions,
         progress: &mut dyn Progress,
     ) -> Result<Session, Problem> {
-        let recovers = !process::shut_down_cleanly(&self.data_dir);
         let clock = Monotonic::start();
         let mut silent_since = clock.now();
         let mut told = false;
@@ -129,14 +137,15 @@ impl Server {
             // "the database system is starting up", "… is in recovery mode", "… shutting down"
             if error.is("57P03") {
                 silent_since = clock.now();
-                if recovers && self.child.is_some() && !told {
+                if self.recovers && !told {
                     told = true;
                     progress.step("recovering after a crash");
                 }
             } else if error.sqlstate.is_some() {
                 return Err(error.into());
             }
-            if clock.now().since(silent_since) > u64::try_from(SILENCE.as_nanos()).unwrap_or(0) {
+            let limit = if listens(connect) { DEAF } else { SILENCE };
+            if clock.now() > silent_since.after(limit) {
                 return Err(Problem::environment(format!(
                     "the server does not answer: {}",
                     error.message
@@ -223,10 +232,17 @@ impl Server {
 /// Ends server processes that outlived their postmaster. They hold shared memory and may still
 /// write; no server may start on the directory before they are gone.
 pub(crate) fn end_orphans(data_dir: &Path) {
-    // Their own way out first, as the postmaster would have asked for it after a crash.
-    for (how, rounds) in [(Signal::QUIT, 100), (Signal::KILL, 500)] {
-        for pid in process::all(data_dir) {
-            process::signal(pid, how);
+    // Most notice by themselves; then their own way out, as the postmaster would have asked for it
+    // after a crash; then the hard one.
+    for (how, rounds) in [
+        (None, 25),
+        (Some(Signal::QUIT), 100),
+        (Some(Signal::KILL), 500),
+    ] {
+        if let Some(how) = how {
+            for pid in process::all(data_dir) {
+                process::signal(pid, how);
+            }
         }
         for _ in 0..rounds {
             if process::all(data_dir).is_empty() {
@@ -235,6 +251,14 @@ pub(crate) fn end_orphans(data_dir: &Path) {
             clock::pause(POLL);
         }
     }
+}
+
+/// Is there a socket to connect to?
+fn listens(connect: &ConnectOptions) -> bool {
+    connect.hosts.iter().any(|(host, port)| match host {
+        HostAddress::Unix(directory) => directory.join(format!(".s.PGSQL.{port}")).exists(),
+        HostAddress::Tcp { .. } => false,
+    })
 }
 
 /// Puts the server out of reach of the terminal's Ctrl-C, and ties it to us when asked.

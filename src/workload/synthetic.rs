@@ -3,6 +3,7 @@
 //! The profiles, their mix, keying and think times are those of TPC-C, so that any number of
 //! terminals can be paced without the data that they would need.
 
+use super::mix::Chooser;
 use super::{DataSet, Outcome, Profile, ProfileId, Terminal, Workload};
 use crate::problem::Problem;
 use crate::record::{Mix, RunPlan, SheetLine, VerdictStatus};
@@ -35,7 +36,7 @@ enum Distribution {
 #[derive(Clone, Debug)]
 pub struct Synthetic {
     profiles: Vec<Profile>,
-    mix: Mixer,
+    mix: Chooser,
     service: Duration,
     distribution: Distribution,
     rollback_permille: u32,
@@ -43,22 +44,11 @@ pub struct Synthetic {
     stall: Option<(u64, u64)>,
 }
 
-/// Which profile comes next.
-#[derive(Clone, Debug)]
-enum Mixer {
-    /// Profile indexes; shuffled, dealt one by one, shuffled again.
-    Deck(Vec<u8>),
-    /// Cumulative weights by profile index.
-    Weighted(Vec<f64>),
-}
-
 /// One emulated user.
 #[derive(Clone, Debug)]
 pub struct User {
     rng: Rng,
-    mix: Mixer,
-    /// Cards dealt from the deck so far.
-    dealt: usize,
+    mix: Chooser,
     service: Duration,
     distribution: Distribution,
     rollback_permille: u32,
@@ -68,7 +58,7 @@ pub struct User {
 /// What one transaction is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Input {
-    profile: u8,
+    profile: ProfileId,
     service: Duration,
     rolls_back: bool,
     stall: Option<(u64, u64)>,
@@ -108,10 +98,11 @@ impl Workload for Synthetic {
                     .hint(format!("one of: {}", DEFINES.join(", "))),
             );
         }
+        let profiles: Vec<Profile> = PROFILES.iter().map(profile).collect();
         let rollback_permille = number(&plan.defines, "rollback_permille", 0, 1000)?;
         Ok(Synthetic {
-            profiles: PROFILES.iter().map(profile).collect(),
-            mix: Mixer::from_plan(&plan.mix)?,
+            mix: chooser(&plan.mix, &profiles)?,
+            profiles,
             service: Duration::from_micros(number(
                 &plan.defines,
                 "service_us",
@@ -147,7 +138,6 @@ impl Workload for Synthetic {
         User {
             rng: seed.stream("synthetic terminal", index.into()),
             mix: self.mix.clone(),
-            dealt: usize::MAX,
             service: self.service,
             distribution: self.distribution,
             rollback_permille: self.rollback_permille,
@@ -164,7 +154,7 @@ impl Workload for Synthetic {
         let shares = self.mix.shares();
         let mut lines: Vec<SheetLine> = (PROFILES.iter().zip(tally.by_profile))
             .zip(shares)
-            .map(|((row, count), share)| share_line(&format!("{}_share", row.0), count, n, share))
+            .map(|((row, count), &share)| share_line(&format!("{}_share", row.0), count, n, share))
             .collect();
         let share = f64::from(self.rollback_permille) / 1000.0;
         lines.push(share_line("rollback_share", tally.rolled_back, n, share));
@@ -254,90 +244,18 @@ fn stall(defines: &BTreeMap<String, String>) -> Result<Option<(u64, u64)>, Probl
     Ok((length > 0).then_some((begin * 1_000_000, (begin + length) * 1_000_000)))
 }
 
-impl Mixer {
-    fn from_plan(mix: &Mix) -> Result<Mixer, Problem> {
-        let names: Vec<&String> = match mix {
-            Mix::Deck(cards) => cards.keys().collect(),
-            Mix::Weighted(weights) => weights.keys().collect(),
-        };
-        let known = PROFILES.map(|row| row.0);
-        if let Some(name) = names.iter().find(|name| !known.contains(&name.as_str())) {
-            return Err(Problem::usage(format!("unknown profile \"{name}\""))
-                .hint(format!("one of: {}", known.join(", "))));
+/// The mix of the plan; a deck without cards stands for that of TPC-C 5.2.4.2.
+fn chooser(mix: &Mix, profiles: &[Profile]) -> Result<Chooser, Problem> {
+    match mix {
+        Mix::Deck(cards) if cards.is_empty() => {
+            let cards = PROFILES.iter().map(|row| (row.0.to_owned(), row.5));
+            Chooser::new(&Mix::Deck(cards.collect()), profiles)
         }
-        let mixer = match mix {
-            Mix::Deck(cards) if cards.is_empty() => Mixer::deck(|row| row.5),
-            Mix::Deck(cards) => Mixer::deck(|row| cards.get(row.0).copied().unwrap_or(0)),
-            Mix::Weighted(weights) => {
-                let mut sum = 0.0;
-                Mixer::Weighted(
-                    known
-                        .iter()
-                        .map(|name| {
-                            sum += weights.get(*name).copied().unwrap_or(0.0);
-                            sum
-                        })
-                        .collect(),
-                )
-            }
-        };
-        let total = mixer.shares().iter().sum::<f64>();
-        if (total - 1.0).abs() < 1e-6 {
-            Ok(mixer)
-        } else {
-            Err(Problem::usage("the weights of the mix are all zero"))
-        }
-    }
-
-    fn deck(cards: impl Fn(&ProfileRow) -> u32) -> Mixer {
-        let cards = (0_u8..).zip(&PROFILES).flat_map(|(profile, row)| {
-            std::iter::repeat_n(profile, usize::try_from(cards(row)).unwrap_or(0))
-        });
-        Mixer::Deck(cards.collect())
-    }
-
-    /// Expected share of each profile.
-    fn shares(&self) -> [f64; 5] {
-        let mut shares = [0.0; 5];
-        match self {
-            Mixer::Deck(cards) => {
-                for &card in cards {
-                    shares[usize::from(card)] += 1.0 / cards.len() as f64;
-                }
-            }
-            Mixer::Weighted(cumulative) => {
-                let total = cumulative.last().copied().unwrap_or(0.0);
-                let mut before = 0.0;
-                for (share, &sum) in shares.iter_mut().zip(cumulative) {
-                    *share = (sum - before) / total;
-                    before = sum;
-                }
-            }
-        }
-        shares
+        mix => Chooser::new(mix, profiles),
     }
 }
 
 impl User {
-    fn next_profile(&mut self) -> u8 {
-        match &mut self.mix {
-            Mixer::Deck(cards) => {
-                if self.dealt >= cards.len() {
-                    self.rng.shuffle(cards);
-                    self.dealt = 0;
-                }
-                self.dealt += 1;
-                cards[self.dealt - 1]
-            }
-            Mixer::Weighted(cumulative) => {
-                let total = cumulative.last().copied().unwrap_or(0.0);
-                let point = self.rng.unit() * total;
-                let chosen = cumulative.iter().position(|&sum| point < sum);
-                u8::try_from(chosen.unwrap_or(0)).unwrap_or(0)
-            }
-        }
-    }
-
     /// Negative exponential.
     fn exponential(&mut self) -> f64 {
         -self.rng.unit().ln()
@@ -350,7 +268,7 @@ impl Terminal for User {
     type Tally = Tally;
 
     fn draw(&mut self) -> (ProfileId, Input) {
-        let profile = self.next_profile();
+        let profile = self.mix.draw(&mut self.rng);
         let service = match self.distribution {
             Distribution::Constant => self.service,
             Distribution::Exponential => self.service.mul_f64(self.exponential()),
@@ -362,7 +280,7 @@ impl Terminal for User {
             rolls_back,
             stall: self.stall,
         };
-        (ProfileId(profile), input)
+        (profile, input)
     }
 
     fn think_time(&mut self, mean: Duration) -> Duration {
@@ -401,7 +319,7 @@ impl Terminal for User {
         tally.rolled_back += u64::from(outcome == Outcome::RolledBack);
         tally.service_s += service;
         tally.service_s_squared += service * service;
-        tally.by_profile[usize::from(input.profile)] += 1;
+        tally.by_profile[input.profile.index()] += 1;
     }
 
     fn merge(tally: &mut Tally, other: Tally) {

@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 #![allow(clippy::float_cmp, reason = "virtual time is exact")]
-#![allow(clippy::duration_suboptimal_units, reason = "seconds compare at a glance")]
+#![allow(
+    clippy::duration_suboptimal_units,
+    reason = "seconds compare at a glance"
+)]
 
 use pgdyno::clock::Tick;
 use pgdyno::driver::{DrivePlan, Driven, LiveWindow, Phase, Watcher, drive, drive_in_virtual_time};
@@ -962,5 +965,4 @@ fn ten_thousand_terminals_run_in_real_time_and_a_stop_ends_them() {
     assert!((400.0..560.0).contains(&rate), "{rate}");
     // Loose: the machine may be busy. Idle it is well below 2 ms.
     assert!(record.client.lag_us_p99 < 250_000, "{:?}", record.client);
-    println!("{:?}", record.client);
 }

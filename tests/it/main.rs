@@ -4,4 +4,7 @@ mod cli;
 mod dataset;
 mod driver;
 mod faults;
+mod session;
 mod support;
+mod target;
+mod tpcc;

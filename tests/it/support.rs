@@ -1,12 +1,19 @@
-//! Throw-away servers for tests: Unix socket in a temporary directory, no port.
+//! Throw-away servers for tests: managed clusters in a temporary home, Unix socket, no port. The
+//! builds come from the machine's cache, fetched on first use.
 
 #![allow(dead_code, reason = "each area uses its part")]
 
+use pgdyno::problem::Problem;
 use pgdyno::session::ConnectOptions;
-use std::os::unix::process::CommandExt;
+use pgdyno::session::conninfo::HostAddress;
+use pgdyno::target::{self, Places, Progress, Target, TargetRequest};
+use std::collections::BTreeMap;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
+use std::process::Command;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// A running server; stopped and removed on drop.
 pub(crate) struct Server {
@@ -14,8 +21,10 @@ pub(crate) struct Server {
     pub(crate) data_dir: PathBuf,
     pub(crate) socket_dir: PathBuf,
     pub(crate) port: u16,
-    child: Child,
-    _directory: tempfile::TempDir,
+    pub(crate) postmaster_pid: i32,
+    // Before the home: the server stops before its directory goes.
+    _target: Target,
+    _home: Home,
 }
 
 impl Server {
@@ -25,77 +34,159 @@ impl Server {
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = Command::new("kill")
-            .args(["-INT", &self.child.id().to_string()])
-            .status();
-        let _ = self.child.wait();
-    }
-}
-
-/// One server for the whole test process; tests make their own databases in it.
+/// One server for the whole test process; tests make their own databases in it. It ends with the
+/// process, because the kernel tells it to.
 pub(crate) fn shared() -> &'static Server {
     static SERVER: OnceLock<Server> = OnceLock::new();
     SERVER.get_or_init(|| start("18", &[]))
 }
 
-/// A server of its own, for tests that stop, break or configure it.
+/// A server of its own, for tests that stop, break or configure it; `settings` are `name=value`.
 pub(crate) fn start(version: &str, settings: &[&str]) -> Server {
-    let bindir = PathBuf::from(match version {
-        "9.6" => "/tmp/pg/9.6.24/bin",
-        "12" => "/tmp/pg/12.22.0/bin",
-        _ => "/tmp/pg/18.6.0/bin",
-    });
-    let directory = tempfile::tempdir().unwrap();
-    let data_dir = directory.path().join("data");
-    let uid = own(directory.path());
-    let run = |program: &str| {
-        let mut command = Command::new(bindir.join(program));
-        if let Some(uid) = uid {
-            command.uid(uid).gid(uid);
-        }
-        command.current_dir(directory.path());
-        command
+    let home = Home::with_cluster(version);
+    let target = acquire(&home.places, &request(version, settings)).unwrap();
+    let (HostAddress::Unix(socket_dir), port) = target.connect.hosts[0].clone() else {
+        panic!("a managed server is reached through a Unix socket");
     };
-    let status = run("initdb")
-        .args(["-U", "postgres", "-A", "trust", "-N", "-E", "UTF8", "-D"])
-        .arg(&data_dir)
-        .stdout(Stdio::null())
-        .status()
-        .unwrap();
-    assert!(status.success());
-    let mut command = run("postgres");
-    command
-        .arg("-D")
-        .arg(&data_dir)
-        .arg("-k")
-        .arg(directory.path());
-    command.args(["-c", "listen_addresses=", "-c", "fsync=off"]);
-    for setting in settings {
-        command.args(["-c", setting]);
+    Server {
+        bindir: target.bindir.clone().unwrap(),
+        data_dir: target.data_dir.clone().unwrap(),
+        socket_dir,
+        port,
+        postmaster_pid: target.postmaster_pid.unwrap(),
+        _target: target,
+        _home: home,
     }
-    let log = std::fs::File::create(directory.path().join("log")).unwrap();
-    let child = command.stderr(log).stdout(Stdio::null()).spawn().unwrap();
-    let server = Server {
-        bindir,
-        data_dir,
-        socket_dir: directory.path().to_owned(),
-        port: 5432,
-        child,
-        _directory: directory,
-    };
-    while pgdyno::session::Session::connect(&server.connect("postgres")).is_err() {
-        pgdyno::clock::pause(std::time::Duration::from_millis(50));
-    }
-    server
 }
 
-/// Gives `directory` to an unprivileged user when this is root; returns that user.
-fn own(directory: &Path) -> Option<u32> {
-    if !rustix::process::geteuid().is_root() {
-        return None;
+/// A request for the embedded server of `version` with settings as `name=value`.
+pub(crate) fn request(version: &str, settings: &[&str]) -> TargetRequest {
+    TargetRequest {
+        pg: Some(version.to_owned()),
+        settings: settings
+            .iter()
+            .map(|setting| {
+                let (name, value) = setting.split_once('=').unwrap();
+                (name.to_owned(), value.to_owned())
+            })
+            .collect(),
+        ..TargetRequest::default()
     }
-    std::os::unix::fs::chown(directory, Some(65534), Some(65534)).unwrap();
-    Some(65534)
+}
+
+/// [`target::acquire_in`] on a thread that lives as long as the process: a server ends with the
+/// thread that started it, and a test's thread may be gone before the server is.
+pub(crate) fn acquire(places: &Places, request: &TargetRequest) -> Result<Target, Problem> {
+    type Job = Box<dyn FnOnce() + Send>;
+    static KEEPER: OnceLock<Mutex<Sender<Job>>> = OnceLock::new();
+    let keeper = KEEPER.get_or_init(|| {
+        let (sender, jobs) = channel::<Job>();
+        std::thread::spawn(move || jobs.into_iter().for_each(|job| job()));
+        Mutex::new(sender)
+    });
+    let (places, request) = (places.clone(), request.clone());
+    let (answer, result) = channel();
+    let job: Job = Box::new(move || {
+        let _ = answer.send(target::acquire_in(&places, &request, &mut Quiet));
+    });
+    keeper.lock().unwrap().send(job).unwrap();
+    result.recv().unwrap()
+}
+
+/// Tells nobody.
+pub(crate) struct Quiet;
+
+impl Progress for Quiet {
+    fn step(&mut self, _what: &str) {}
+    fn bytes(&mut self, _done: u64, _total: Option<u64>) {}
+}
+
+/// A temporary home for clusters; removed on drop, and by the next test process when this one is
+/// killed or keeps it to its end.
+pub(crate) struct Home {
+    pub(crate) places: Places,
+    _directory: tempfile::TempDir,
+}
+
+impl Home {
+    /// Without any cluster.
+    pub(crate) fn empty() -> Home {
+        static SWEPT: OnceLock<()> = OnceLock::new();
+        SWEPT.get_or_init(sweep);
+        let directory = tempfile::Builder::new()
+            .prefix(&format!("{PREFIX}{}-", std::process::id()))
+            .permissions(Permissions::from_mode(0o755))
+            .tempdir_in("/tmp")
+            .unwrap();
+        let places = Places {
+            clusters: directory.path().join("clusters"),
+            ..Places::standard().unwrap()
+        };
+        Home {
+            places,
+            _directory: directory,
+        }
+    }
+
+    /// With the default cluster of `version`, stopped: a copy of one that is made once.
+    pub(crate) fn with_cluster(version: &str) -> Home {
+        static TEMPLATES: Mutex<BTreeMap<String, Home>> = Mutex::new(BTreeMap::new());
+        let mut templates = TEMPLATES.lock().unwrap_or_else(PoisonError::into_inner);
+        let template = templates
+            .entry(version.to_owned())
+            .or_insert_with(|| template(version));
+        let home = Home::empty();
+        let status = Command::new("cp")
+            .arg("-a")
+            .args([&template.places.clusters, &home.places.clusters])
+            .status()
+            .unwrap();
+        assert!(status.success());
+        home
+    }
+
+    /// The directory of the default cluster of `version`.
+    pub(crate) fn cluster(&self, version: &str) -> PathBuf {
+        self.places.clusters.join(format!("pg{version}"))
+    }
+}
+
+fn template(version: &str) -> Home {
+    let home = Home::empty();
+    // Becomes the cluster's own setting, and so that of its copies.
+    let request = request(version, &["fsync=off"]);
+    target::up(&home.places, &request, &mut Quiet).unwrap();
+    target::down(&home.places, None, &mut Quiet).unwrap();
+    // Tests of connecting make their own rules; all others are let in.
+    let hba = home.cluster(version).join("data/pg_hba.conf");
+    let text = "local all all trust\nhost all all all trust\nlocal replication all trust\n";
+    overwrite(&hba, text);
+    home
+}
+
+/// Overwrites a file in place: its owner and mode stay.
+pub(crate) fn overwrite(path: &Path, text: &str) {
+    use std::io::Write;
+    let mut file = std::fs::OpenOptions::new()
+        .write(true)
+        .truncate(true)
+        .open(path)
+        .unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+}
+
+const PREFIX: &str = "pgdyno-test-";
+
+/// Removes the homes of test processes that are gone.
+fn sweep() {
+    for entry in std::fs::read_dir("/tmp").unwrap().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let pid = name
+            .strip_prefix(PREFIX)
+            .and_then(|rest| rest.split_once('-'))
+            .and_then(|(pid, _)| pid.parse::<u32>().ok());
+        if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
 }
