@@ -1,8 +1,11 @@
 //! Loading, resuming, checking and dropping a data set on real servers.
 
 use crate::support::{self, Server};
+use clap::Parser;
+use pgdyno::catalog;
 use pgdyno::clock::{self, Clock, Monotonic, Tick};
 use pgdyno::dataset::{self, LoadOptions, Progress, State};
+use pgdyno::plan::args::WorkloadArgs;
 use pgdyno::problem::{Kind, Problem};
 use pgdyno::record::LoadReport;
 use pgdyno::rng::Seed;
@@ -306,7 +309,7 @@ fn fingerprint(connect: &ConnectOptions) -> String {
 }
 
 /// All objects of the database that have a name.
-fn catalog(connect: &ConnectOptions) -> Vec<Vec<Option<String>>> {
+fn objects(connect: &ConnectOptions) -> Vec<Vec<Option<String>>> {
     run(
         connect,
         "SELECT 'relation', relnamespace::regnamespace::text, relname, oid::text FROM pg_class \
@@ -339,7 +342,7 @@ fn everything_works_on(version: &str) {
     let server = support::start(version, &[]);
     let data = Family::new(20);
     let (one, six) = (database(&server), database(&server));
-    let before = catalog(&six);
+    let before = objects(&six);
     let report = load(&one, &data, &options(1)).unwrap();
     let mut at = |_: &str, _| ();
     let mut told = Told::new(&mut at);
@@ -390,7 +393,7 @@ fn everything_works_on(version: &str) {
     let removed = dataset::drop(&mut session, "family").unwrap();
     assert!(removed.contains(&"family.child".to_owned()), "{removed:?}");
     assert!(removed.contains(&"schema family".to_owned()), "{removed:?}");
-    assert_eq!(catalog(&six), before);
+    assert_eq!(objects(&six), before);
     assert_eq!(found(&six), State::Absent);
 }
 
@@ -740,6 +743,16 @@ fn a_data_set_that_is_there_is_neither_loaded_over_nor_mistaken_for_another() {
         data_version: 4,
         ..options(2)
     };
+    let mut other = there.clone();
+    other.insert("foreign_keys".to_owned(), "false".to_owned());
+    problem(
+        dataset::verify_parameters(&other, &data, &options(2)),
+        Kind::Usage,
+        &[
+            "foreign_keys=false, this plan wants foreign_keys=(none)",
+            "`--no-foreign-keys`",
+        ],
+    );
     problem(
         dataset::verify_parameters(&there, &data, &newer),
         Kind::Usage,
@@ -945,13 +958,13 @@ fn a_foreign_dependant_blocks_drop_and_nothing_is_removed() {
         ),
     ] {
         run(&connect, create);
-        let before = catalog(&connect);
+        let before = objects(&connect);
         problem(
             dataset::drop(&mut session, "family"),
             Kind::Usage,
             &[named, "nothing was removed"],
         );
-        assert_eq!(catalog(&connect), before);
+        assert_eq!(objects(&connect), before);
         run(&connect, undo);
     }
     dataset::drop(&mut session, "family").unwrap();
@@ -993,12 +1006,81 @@ fn drop_needs_a_marker_and_copes_with_tables_removed_by_hand() {
 #[test]
 fn a_half_loaded_data_set_can_be_dropped() {
     let connect = database(support::shared());
-    let before = catalog(&connect);
+    let before = objects(&connect);
     loader(&connect, 20, "rows:5", 9).wait().unwrap();
     assert!(matches!(found(&connect), State::Unfinished(_)));
     let mut session = Session::connect(&connect).unwrap();
     dataset::drop(&mut session, "family").unwrap();
-    assert_eq!(catalog(&connect), before);
+    assert_eq!(objects(&connect), before);
+}
+
+// The real thing.
+
+#[derive(clap::Parser)]
+struct Arguments {
+    #[command(flatten)]
+    workload: WorkloadArgs,
+}
+
+/// Count and checksum of every TPC-C table.
+fn tpcc_fingerprint(connect: &ConnectOptions, data: &dyn DataSet) -> Vec<String> {
+    data.tables()
+        .iter()
+        .map(|table| {
+            let sql = format!(
+                "SELECT '{0} ' || count(*) || ' ' || sum(hashtext(t::text)::bigint) FROM tpcc.{0} t",
+                table.name
+            );
+            value(connect, &sql)
+        })
+        .collect()
+}
+
+#[test]
+fn tpcc_is_the_same_and_consistent_however_it_was_loaded() {
+    let arguments = Arguments::parse_from(["load", "tpcc", "--warehouses", "2"]);
+    let plan = pgdyno::plan::resolve_data(&arguments.workload).unwrap();
+    let workload = (catalog::find("tpcc").unwrap().from_plan)(&plan).unwrap();
+    let data = workload.data_set().unwrap();
+    let server = support::shared();
+    let quiet = &mut |_: &str, _: u32| ();
+    let mut prints = Vec::new();
+    for connections in [1, 6] {
+        let connect = database(server);
+        let mut told = Told::new(quiet);
+        dataset::load(&connect, data, &options(connections), &mut told).unwrap();
+        prints.push(tpcc_fingerprint(&connect, data));
+        for result in dataset::check(&connect, data, 4, &mut told).unwrap() {
+            assert_eq!(result.violations, 0, "{result:?}");
+        }
+    }
+    let connect = database(server);
+    let broken = dataset::load(
+        &connect,
+        data,
+        &options(3),
+        &mut Told::new(&mut |step, count| {
+            if step == "rows" && count == 60 {
+                end_others(&connect);
+            }
+        }),
+    );
+    problem(broken, Kind::Environment, &["--resume"]);
+    dataset::load(&connect, data, &resume(4), &mut Told::new(quiet)).unwrap();
+    prints.push(tpcc_fingerprint(&connect, data));
+    assert_eq!(prints[0], prints[1]);
+    assert_eq!(prints[0], prints[2]);
+    let removed = dataset::drop(&mut Session::connect(&connect).unwrap(), "tpcc").unwrap();
+    assert_eq!(removed.len(), 9 + 3 + 1);
+}
+
+/// Ends all other sessions of the database.
+fn end_others(connect: &ConnectOptions) {
+    run(
+        connect,
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+         WHERE datname = current_database() AND pid <> pg_backend_pid()",
+    );
 }
 
 // CSV files.
