@@ -503,9 +503,9 @@ const POINTS: [&str; 12] = [
     "indexes:0",
     "indexes:2",
     "indexes:4",
-    "foreign keys:0",
-    "foreign keys:1",
-    "vacuum and analyze:1",
+    "foreign keys, vacuum and analyze:0",
+    "foreign keys, vacuum and analyze:1",
+    "foreign keys, vacuum and analyze:3",
     "checkpoint:0",
 ];
 
