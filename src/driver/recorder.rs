@@ -437,9 +437,11 @@ impl<'a, S: FrameSink> Recorder<'a, S> {
             self.close();
             if end >= self.end {
                 self.over = true;
-                if end > self.schedule.begin {
-                    self.cpu = thread_cpu().saturating_sub(self.cpu);
-                }
+                self.cpu = if end > self.schedule.begin {
+                    thread_cpu().saturating_sub(self.cpu)
+                } else {
+                    Duration::ZERO
+                };
             } else {
                 self.open(end);
             }

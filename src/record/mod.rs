@@ -248,7 +248,8 @@ pub enum Ended {
     ServerLost,
 }
 
-/// One profile over the measurement. Histograms are HdrHistogram V2-deflate, base64, in µs.
+/// One profile over the measurement: what finished inside it. Times are those of successes;
+/// histograms are HdrHistogram V2-deflate, base64, in µs.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ProfileRecord {
     pub counts: Counts,
@@ -295,7 +296,9 @@ pub struct ClientCost {
     pub cpu_us_per_txn: f64,
     /// Share of one core that the busiest worker used.
     pub cpu_share: f64,
-    /// 99th percentile of started − scheduled over all transactions, microseconds.
+    /// 99th percentile of the driver's own lateness over all transactions, microseconds: started −
+    /// scheduled, or since a session was free when that was later. Waiting for a session is not
+    /// the driver's fault; it is in [`ProfileRecord::lag`].
     pub lag_us_p99: u64,
     pub round_trips_per_txn: f64,
 }

@@ -226,9 +226,14 @@ fn unpack(jar: File, to: &Path) -> Result<(), Problem> {
     for entry in tar.entries().or_problem("unpack the archive")? {
         interrupt::check()?;
         let mut entry = entry.or_problem("unpack the archive")?;
-        entry
-            .unpack_in(to)
-            .or_problem(format_args!("unpack into {}", to.display()))?;
+        entry.unpack_in(to).map_err(|error| {
+            // tar names the file and hides the reason levels down.
+            let first = std::error::Error::source(&error);
+            let reason = std::iter::successors(first, |error| error.source())
+                .last()
+                .map_or_else(String::new, |reason| format!(": {reason}"));
+            Problem::environment(format!("cannot unpack: {error}{reason}"))
+        })?;
     }
     open_to_all(to).or_problem(format_args!("set the modes below {}", to.display()))?;
     if complete(to) {

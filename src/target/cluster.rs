@@ -193,8 +193,7 @@ impl Cluster {
         };
         cluster.refuse_other_build(build)?;
         if process::postmaster(&cluster.directory.data()).is_none() {
-            cluster.description.version = build.version.to_string();
-            cluster.description.bindir.clone_from(&build.bindir);
+            cluster.ran_by(build);
         }
         cluster.save()?;
         cluster.remove_leftovers()?;
@@ -226,6 +225,12 @@ impl Cluster {
             user.name
         ))
         .hint("run pgdyno as that user (as root: set PGDYNO_OS_USER), or choose another --cluster"))
+    }
+
+    /// Notes which build runs it.
+    pub(crate) fn ran_by(&mut self, build: &Build) {
+        self.description.version = build.version.to_string();
+        self.description.bindir.clone_from(&build.bindir);
     }
 
     /// Stores `cluster.json`.

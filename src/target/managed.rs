@@ -5,8 +5,9 @@ use super::builds::{Build, Origin};
 use super::cluster::{Cluster, DATABASE, Description, Directory};
 use super::home::Places;
 use super::os_user::OsUser;
-use super::server::{Lifetime, Recipe, Server};
+use super::server::{Lifetime, NO_SPACE, Recipe, Server};
 use super::settings::{self, Conf, Verification, Wanted};
+use super::version::NEWEST_MAJOR;
 use super::{Progress, TargetRequest, files, process, version};
 use crate::clock::{self, Clock, Monotonic};
 use crate::interrupt;
@@ -66,6 +67,15 @@ impl Managed {
 
     /// Makes the cluster if need be, and its server answer with the settings in force.
     pub(crate) fn bring_up(
+        places: &Places,
+        request: &TargetRequest,
+        purpose: Purpose,
+        progress: &mut dyn Progress,
+    ) -> Result<Managed, Problem> {
+        Self::try_bring_up(places, request, purpose, progress).map_err(with_hint)
+    }
+
+    fn try_bring_up(
         places: &Places,
         request: &TargetRequest,
         purpose: Purpose,
@@ -164,7 +174,7 @@ impl Managed {
         let mut server = Server::spawn(&self.recipe, Lifetime::Detached)?;
         let port = port_in(text).unwrap_or(self.cluster.description.port);
         let connect = self.cluster.directory.connect(port, "postgres");
-        let ready = server.wait_ready(&connect, progress).map(drop);
+        let ready = server.wait_ready(&connect).map(drop);
         self.cluster.description.kept = Some(server.pid);
         self.server = Some(server);
         self.cluster.save()?;
@@ -182,7 +192,7 @@ impl Managed {
         let port = file.port.unwrap_or(plan.port);
         let connect = self.cluster.directory.connect(port, "postgres");
         progress.step("using the server that is running already");
-        let mut session = match server.wait_ready(&connect, progress) {
+        let mut session = match server.wait_ready(&connect) {
             Ok(session) => session,
             // It was on its way down, as a server is whose pgdyno was killed.
             Err(_) if !server.alive() && !interrupt::requested() => {
@@ -191,6 +201,12 @@ impl Managed {
             }
             Err(problem) => return Err(problem),
         };
+        let build = self.recipe.build.version.to_string();
+        if self.cluster.description.version != build {
+            drop(session);
+            progress.step(&format!("restarting the server as PostgreSQL {build}"));
+            return self.restart(plan, progress).map(|()| true);
+        }
         self.write(&plan.conf)?;
         self.reload(&mut session, &connect)?;
         drop(session);
@@ -211,21 +227,30 @@ impl Managed {
         if let Some(mut server) = self.server.take() {
             server.stop()?;
         }
+        self.cluster.ran_by(&self.recipe.build);
+        self.cluster.save()?;
         self.launch(plan, progress)
     }
 
     /// Starts the server and sees to it that the settings are in force.
     fn launch(&mut self, plan: &Plan, progress: &mut dyn Progress) -> Result<(), Problem> {
+        let clean = process::shut_down_cleanly(&self.recipe.data_dir);
         progress.step(&format!(
-            "starting PostgreSQL {} (cluster {})",
-            self.recipe.build.version, self.cluster.directory.name
+            "starting PostgreSQL {} (cluster {}){}",
+            self.recipe.build.version,
+            self.cluster.directory.name,
+            if clean {
+                ""
+            } else {
+                ", recovering after a crash"
+            }
         ));
         self.cluster.clear_way()?;
         self.write(&plan.conf)?;
         let server = Server::spawn(&self.recipe, plan.lifetime)?;
         let server = self.server.insert(server);
         let connect = self.cluster.directory.connect(plan.port, "postgres");
-        let session = server.wait_ready(&connect, progress)?;
+        let session = server.wait_ready(&connect)?;
         make_database(session)?;
         let connect = self.cluster.directory.connect(plan.port, DATABASE);
         let mut verification = Self::verify(plan, &connect)?;
@@ -276,9 +301,7 @@ impl Managed {
         let mut session = match Session::connect(connect) {
             // A server of an interrupted first start, without the database.
             Err(error) if error.is("3D000") => {
-                let mut options = connect.clone();
-                "postgres".clone_into(&mut options.database);
-                make_database(Session::connect(&options)?)?;
+                make_database(Session::connect(&connect.with_database("postgres"))?)?;
                 Session::connect(connect)?
             }
             other => other?,
@@ -320,6 +343,21 @@ impl Drop for Managed {
     }
 }
 
+/// The home may be full or not ours wherever it is written to; the remedy is the same.
+fn with_hint(problem: Problem) -> Problem {
+    let says = |words: &str| problem.message.contains(words);
+    let hint = if problem.hint.is_some() {
+        return problem;
+    } else if says("No space left on device") || says("quota exceeded") {
+        NO_SPACE
+    } else if says("Read-only file system") || says("Permission denied") {
+        "set PGDYNO_HOME to a directory that you may write to"
+    } else {
+        return problem;
+    };
+    problem.hint(hint)
+}
+
 /// The cluster's name and the build that fits it.
 fn choose(
     places: &Places,
@@ -327,17 +365,21 @@ fn choose(
     user: &OsUser,
     progress: &mut dyn Progress,
 ) -> Result<(Directory, Build), Problem> {
+    // Without a wish for a build, a cluster that exists goes on with its own.
+    if request.pg.is_none() && request.pg_bindir.is_none() {
+        let default = || format!("pg{NEWEST_MAJOR}");
+        let name = request.cluster.clone().unwrap_or_else(default);
+        let directory = Directory::new(&places.clusters, &name)?;
+        if let Some(description) = directory.describe()? {
+            let build = build_of(&description, places, user, progress)?;
+            return Ok((directory, build));
+        }
+    }
     let named = request
         .cluster
         .as_deref()
         .map(|name| Directory::new(&places.clusters, name))
         .transpose()?;
-    if let (Some(directory), None, None) = (&named, &request.pg, &request.pg_bindir)
-        && let Some(description) = directory.describe()?
-    {
-        let build = build_of(&description, places, user, progress)?;
-        return Ok((directory.clone(), build));
-    }
     let build = Build::resolve(request, places, user, progress)?;
     let directory = match named {
         Some(directory) => directory,
@@ -422,8 +464,8 @@ fn port_in(text: &str) -> Option<u16> {
 }
 
 fn make_database(mut session: Session) -> Result<(), Problem> {
-    let sql = format!("SELECT 1 FROM pg_catalog.pg_database WHERE datname = '{DATABASE}'");
-    if session.query_value(&sql)?.is_none() {
+    let sql = format!("SELECT count(*) FROM pg_catalog.pg_database WHERE datname = '{DATABASE}'");
+    if session.query_value(&sql)?.as_deref() == Some("0") {
         session.query("SET default_transaction_read_only = off")?;
         session.query(&format!("CREATE DATABASE {DATABASE}"))?;
     }

@@ -1,6 +1,5 @@
 //! The server process: spawning it, waiting until it answers, stopping it whatever it takes.
 
-use super::Progress;
 use super::builds::Build;
 use super::os_user::OsUser;
 use super::process;
@@ -58,8 +57,6 @@ pub(crate) struct Server {
     child: Option<Child>,
     /// Where the log stood when it was started.
     log_start: u64,
-    /// Started on data that was not shut down cleanly.
-    recovers: bool,
 }
 
 impl Server {
@@ -76,14 +73,12 @@ impl Server {
             log_file: log_file.to_owned(),
             child: None,
             log_start: 0,
-            recovers: false,
         }
     }
 
     /// Starts the server; it does not answer yet. With [`Lifetime::WithUs`] the kernel ends it
     /// when the calling *thread* ends, so call this from a thread that lives as long as needed.
     pub(crate) fn spawn(recipe: &Recipe, lifetime: Lifetime) -> Result<Server, Problem> {
-        let recovers = !process::shut_down_cleanly(&recipe.data_dir);
         let (log, log_start) = open_log(&recipe.log_file)?;
         let errors = log.try_clone().or_problem("start the server")?;
         let mut command = recipe.user.command(recipe.build.bindir.join("postgres"));
@@ -103,7 +98,6 @@ impl Server {
             log_file: recipe.log_file.clone(),
             child: Some(child),
             log_start,
-            recovers,
         })
     }
 
@@ -116,15 +110,11 @@ impl Server {
         }
     }
 
-    /// Waits until a session can be had; long while the server replays its log after a crash.
-    pub(crate) fn wait_ready(
-        &mut self,
-        connect: &ConnectOptions,
-        progress: &mut dyn Progress,
-    ) -> Result<Session, Problem> {
+    /// Waits until a session can be had; that is long while the server replays its log after a
+    /// crash.
+    pub(crate) fn wait_ready(&mut self, connect: &ConnectOptions) -> Result<Session, Problem> {
         let clock = Monotonic::start();
         let mut silent_since = clock.now();
-        let mut told = false;
         loop {
             interrupt::check()?;
             let error = match Session::connect(connect) {
@@ -137,10 +127,6 @@ impl Server {
             // "the database system is starting up", "… is in recovery mode", "… shutting down"
             if error.is("57P03") {
                 silent_since = clock.now();
-                if self.recovers && !told {
-                    told = true;
-                    progress.step("recovering after a crash");
-                }
             } else if error.sqlstate.is_some() {
                 return Err(error.into());
             }
@@ -305,6 +291,9 @@ fn open_log(path: &Path) -> Result<(File, u64), Problem> {
     open().or_problem(format_args!("write {}", path.display()))
 }
 
+pub(crate) const NO_SPACE: &str =
+    "free some space there, or set PGDYNO_HOME to a directory on another file system";
+
 /// What to do about the usual reasons for a server not to start.
 fn hint_for(log: &str) -> Option<&'static str> {
     [
@@ -318,7 +307,11 @@ fn hint_for(log: &str) -> Option<&'static str> {
             "the kernel's limits on shared memory are too low: ask for less with --set \
              shared_buffers=…",
         ),
-        ("No space left on device", "free some disk space"),
+        (
+            "could not look up effective user ID",
+            "PostgreSQL needs an entry in /etc/passwd for the user that it runs as",
+        ),
+        ("No space left on device", NO_SPACE),
         (
             "could not bind",
             "another process uses that port: choose another with --set port=…, or leave \
@@ -355,9 +348,22 @@ pub(crate) fn run(mut command: Command, what: &str) -> Result<String, Problem> {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let text = String::from_utf8_lossy(&output.stderr);
-    Err(Problem::environment(format!(
-        "{what} failed ({}): {}",
-        output.status,
-        text.trim()
-    )))
+    let telling: Vec<&str> = text
+        .lines()
+        .filter(|line| {
+            ["FATAL:", "ERROR:", "error:", "HINT:", "could not"]
+                .iter()
+                .any(|sign| line.contains(sign))
+        })
+        .collect();
+    let told = if telling.is_empty() {
+        text.trim().to_owned()
+    } else {
+        telling.join("\n")
+    };
+    let problem = Problem::environment(format!("{what} failed ({}): {told}", output.status));
+    Err(match hint_for(&told) {
+        Some(hint) => problem.hint(hint),
+        None => problem,
+    })
 }

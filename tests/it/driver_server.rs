@@ -8,6 +8,7 @@
 #![allow(clippy::print_stdout, reason = "ignored tests print what they measure")]
 
 use crate::driver::{Notes, assert_consistent, measured, plan, sum};
+use crate::driver_cost::allocations;
 use crate::support::{self, Server};
 use pgdyno::clock::pause;
 use pgdyno::driver::{DrivePlan, Driven, drive};
@@ -17,7 +18,7 @@ use pgdyno::rng::{Rng, Seed};
 use pgdyno::session::{ConnectOptions, Param, Session, SessionError, Statement};
 use pgdyno::workload::{DataSet, Outcome, Profile, ProfileId, Terminal, Workload};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 const STATEMENTS: &[&str] = &[
@@ -32,10 +33,16 @@ const STATEMENTS: &[&str] = &[
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Act {
     SelectOne,
+    /// Does so and looks at the allocations of its thread.
+    Allocations,
     /// Adds one to one of this many counters, in a block of its own.
     Count(i32),
     Sleep,
 }
+
+static ROUND_TRIPS: AtomicU64 = AtomicU64::new(0);
+/// After 1,000 and after 3,000 round trips.
+static ALLOCATIONS: (AtomicU64, AtomicU64) = (AtomicU64::new(0), AtomicU64::new(0));
 
 struct Small {
     act: Act,
@@ -118,11 +125,18 @@ impl Terminal for User {
         (): &mut (),
     ) -> Result<Outcome, SessionError> {
         match act {
-            Act::SelectOne => {
+            Act::SelectOne | Act::Allocations => {
                 session.queue(Statement(0), &[]);
                 let mut reply = session.flush().await?;
                 if reply.next_result()?.one()?.int4(0)? != 1 {
                     return Err(SessionError::wrong_result("SELECT 1 is not 1"));
+                }
+                if act == Act::Allocations {
+                    match ROUND_TRIPS.fetch_add(1, Ordering::Relaxed) {
+                        1000 => ALLOCATIONS.0.store(allocations(), Ordering::Relaxed),
+                        3000 => ALLOCATIONS.1.store(allocations(), Ordering::Relaxed),
+                        _ => {}
+                    }
                 }
             }
             Act::Count(_) => {
@@ -208,6 +222,22 @@ fn what_was_committed_is_what_the_server_has() {
     assert_eq!(counted(&options), overall.committed);
     assert!((driven.record.client.round_trips_per_txn - 2.0).abs() < 1e-9);
     assert!(driven.record.client.cpu_us_per_txn > 0.0);
+}
+
+#[test]
+fn a_round_trip_allocates_nothing() {
+    let options = database(support::shared(), "driver_allocations");
+    let plan = DrivePlan {
+        transactions: Some(4000),
+        window: Duration::from_secs(3600),
+        ..on_server(&options)
+    };
+    run(&small(Act::Allocations), &plan);
+    let first = ALLOCATIONS.0.load(Ordering::Relaxed);
+    let between = ALLOCATIONS.1.load(Ordering::Relaxed) - first;
+    assert!(first > 0, "the count must see what happened before");
+    // A queue may grow once more when the machine is busy; that is all.
+    assert!(between < 5, "{between} allocations in 2,000 round trips");
 }
 
 #[test]
@@ -390,16 +420,18 @@ fn a_run_without_a_server_to_begin_with_is_a_problem() {
     assert_eq!(result.unwrap_err().kind, Kind::Usage);
 }
 
-/// Compare with `pgbench -n -M prepared -c 4 -j 1 -T 3 -f select1.sql`.
+/// Our cost of a round trip and pgbench's, in turns; pgbench from the PATH or from Debian's place.
 #[test]
 #[ignore = "prints what a round trip costs; run it alone, in release mode"]
 fn cost_of_a_round_trip() {
     let server = support::shared();
     let options = database(server, "driver_cost");
-    let bench = server.bindir.join("pgbench");
-    println!("{bench:?} -h {:?} -p {}", server.socket_dir, server.port);
-    for _ in 0..3 {
-        for connections in [1, 4, 16] {
+    let script = server.socket_dir.join("select-1.sql");
+    std::fs::File::create(&script)
+        .and_then(|mut file| std::io::Write::write_all(&mut file, b"SELECT 1;\n"))
+        .unwrap();
+    for connections in [1, 4, 16] {
+        for _ in 0..3 {
             let plan = DrivePlan {
                 connections,
                 terminals: connections,
@@ -408,7 +440,39 @@ fn cost_of_a_round_trip() {
             };
             let driven = run(&small(Act::SelectOne), &plan);
             let rate = measured(&driven).completed() as f64 / driven.record.measurement_s;
-            println!("{connections}: {rate:.0}/s {:?}", driven.record.client);
+            let cost = driven.record.client.cpu_us_per_txn;
+            println!("{connections} driven:  {rate:.0}/s, {cost:.2} µs of CPU");
+            let shell = format!(
+                "PATH=$PATH:/usr/lib/postgresql/15/bin; TIMEFORMAT='%U %S'; \
+                 time pgbench -h {} -U postgres -n -M prepared -c {connections} -j 1 -T 3 -f {} driver_cost",
+                server.socket_dir.display(),
+                script.display(),
+            );
+            let output = Command::new("bash").args(["-c", &shell]).output().unwrap();
+            let (out, err) = (
+                String::from_utf8_lossy(&output.stdout),
+                String::from_utf8_lossy(&output.stderr),
+            );
+            let field = |prefix: &str| {
+                let rest = out.lines().find_map(|line| line.strip_prefix(prefix));
+                rest.and_then(|rest| rest.split_whitespace().next())
+                    .map_or(0.0, |n| n.parse().unwrap())
+            };
+            let cpu: f64 = err
+                .lines()
+                .last()
+                .unwrap_or_default()
+                .split(' ')
+                .filter_map(|n| n.parse::<f64>().ok())
+                .sum();
+            let (tps, count) = (
+                field("tps ="),
+                field("number of transactions actually processed:"),
+            );
+            println!(
+                "{connections} pgbench: {tps:.0}/s, {:.2} µs of CPU",
+                cpu * 1e6 / count
+            );
         }
     }
 }

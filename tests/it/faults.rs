@@ -10,7 +10,17 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 /// Phases by what stderr says when they begin.
-const PHASES: &[&str] = &["initdb", "order_line", "primary key", "ramp-up", "measuring"];
+const PHASES: &[&str] = &[
+    "creating the cluster",
+    "starting PostgreSQL",
+    "rows",
+    "indexes",
+    "foreign keys",
+    "vacuum",
+    "check",
+    "ramp-up",
+    "measuring",
+];
 
 /// A run of one warehouse on a managed cluster in `home`, with its stderr line by line.
 fn start_run(home: &Path) -> (Child, Receiver<String>) {
@@ -31,7 +41,7 @@ fn start_run(home: &Path) -> (Child, Receiver<String>) {
 
 fn command(home: &Path, line: &str) -> Command {
     let mut command = pgdyno(home);
-    command.args(line.split_whitespace()).arg("--pg-bindir").arg(support::bindir("18"));
+    command.args(line.split_whitespace());
     command
 }
 
@@ -49,11 +59,7 @@ fn wait_for(lines: &Receiver<String>, words: &str) -> String {
 }
 
 fn signal(child: &Child, name: &str) {
-    signal_pid(i32::try_from(child.id()).unwrap(), name);
-}
-
-fn signal_pid(pid: i32, name: &str) {
-    let status = Command::new("kill").args([name, &pid.to_string()]).status().unwrap();
+    let status = Command::new("kill").args([name, &child.id().to_string()]).status().unwrap();
     assert!(status.success());
 }
 
@@ -106,46 +112,46 @@ fn command_free(home: &Path, line: &str) -> Vec<u8> {
 #[test]
 fn ctrl_c_in_every_phase_ends_in_order() {
     for phase in PHASES {
-        let home = support::home();
-        let (mut child, lines) = start_run(home.path());
+        let home = support::Home::empty();
+        let (mut child, lines) = start_run(home.root());
         wait_for(&lines, phase);
         signal(&child, "-INT");
         let status = child.wait().unwrap();
         assert_eq!(status.code(), Some(130), "{phase}: {:?}", lines.iter().collect::<Vec<_>>());
-        assert!(servers(home.path()).is_empty(), "{phase}: {:?}", servers(home.path()));
-        let list = command_free(home.path(), "runs list --format json");
+        assert!(servers(home.root()).is_empty(), "{phase}: {:?}", servers(home.root()));
+        let list = command_free(home.root(), "runs list --format json");
         let runs: serde_json::Value = serde_json::from_slice(&list).unwrap();
         let measured = *phase == "measuring";
         assert_eq!(runs.as_array().unwrap().len(), usize::from(measured), "{phase}");
         if measured {
-            let shown = command_free(home.path(), "runs show --format json");
+            let shown = command_free(home.root(), "runs show --format json");
             let run: serde_json::Value = serde_json::from_slice(&shown).unwrap();
             assert_eq!(run["ended"], "interrupted");
         }
-        assert_next_run_works(home.path());
+        assert_next_run_works(home.root());
     }
 }
 
 #[test]
 fn sigkill_of_pgdyno_in_every_phase_leaves_no_server_and_the_next_start_works() {
     for phase in PHASES {
-        let home = support::home();
-        let (mut child, lines) = start_run(home.path());
+        let home = support::Home::empty();
+        let (mut child, lines) = start_run(home.root());
         wait_for(&lines, phase);
         signal(&child, "-KILL");
         child.wait().unwrap();
-        assert_no_server_stays(home.path());
-        assert_next_run_works(home.path());
+        assert_no_server_stays(home.root());
+        assert_next_run_works(home.root());
     }
 }
 
 #[test]
 fn a_server_killed_in_the_measurement_ends_the_run_with_what_was_measured() {
-    let home = support::home();
-    let (mut child, lines) = start_run(home.path());
+    let home = support::Home::empty();
+    let (mut child, lines) = start_run(home.root());
     wait_for(&lines, "measuring");
     pgdyno::clock::pause(Duration::from_secs(2));
-    for pid in servers(home.path()) {
+    for pid in servers(home.root()) {
         let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).status();
     }
     let said: Vec<String> = lines.iter().collect();
@@ -155,17 +161,8 @@ fn a_server_killed_in_the_measurement_ends_the_run_with_what_was_measured() {
     assert_eq!(run["ended"], "server_lost");
     assert!(run["profiles"]["new_order"]["committed"].as_u64().unwrap() > 0);
     assert_eq!(run["verdict"], "invalid");
-    assert_next_run_works(home.path());
-    assert!(servers(home.path()).is_empty());
-    // Two commands at once on one cluster: the second is told who holds it.
-    drop(child_free(home.path()));
-}
-
-/// Nothing of ours may be running any more.
-fn child_free(home: &Path) -> Vec<i32> {
-    let left = servers(home);
-    assert!(left.is_empty(), "{left:?}");
-    left
+    assert_next_run_works(home.root());
+    assert!(servers(home.root()).is_empty());
 }
 
 #[test]

@@ -151,6 +151,21 @@ impl Home {
     }
 }
 
+impl Drop for Home {
+    fn drop(&mut self) {
+        // A test that failed may have left a server that was to stay.
+        stop_all(&self.places);
+    }
+}
+
+fn stop_all(places: &Places) {
+    for status in target::status(places).unwrap_or_default() {
+        if status.state == "running" {
+            let _ = target::down(places, Some(&status.name), &mut Quiet);
+        }
+    }
+}
+
 fn template(version: &str) -> Home {
     let home = Home::empty();
     // Becomes the cluster's own setting, and so that of its copies.
@@ -186,7 +201,69 @@ fn sweep() {
             .and_then(|rest| rest.split_once('-'))
             .and_then(|(pid, _)| pid.parse::<u32>().ok());
         if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            stop_all(&Places {
+                clusters: entry.path().join("clusters"),
+                ..Places::standard().unwrap()
+            });
             let _ = std::fs::remove_dir_all(entry.path());
         }
+    }
+}
+
+impl Home {
+    /// As `PGDYNO_HOME` for the program itself, with the machine's cache of builds in it.
+    pub(crate) fn root(&self) -> &Path {
+        link_builds(self._directory.path());
+        self._directory.path()
+    }
+}
+
+/// Makes the machine's cache of builds the one of the home at `root`.
+fn link_builds(root: &Path) {
+    let cache = Places::standard().unwrap().builds;
+    std::fs::create_dir_all(&cache).unwrap();
+    let link = root.join("postgres");
+    if !link.exists() {
+        std::os::unix::fs::symlink(cache, link).unwrap();
+    }
+}
+
+/// A home on a filesystem of a given size; needs root. Unmounted on drop.
+pub(crate) struct SmallDisk {
+    directory: tempfile::TempDir,
+}
+
+impl SmallDisk {
+    /// `size` as mount takes it, for example `220m`.
+    pub(crate) fn new(size: &str) -> SmallDisk {
+        let directory = tempfile::Builder::new()
+            .prefix("pgdyno-small-")
+            .permissions(Permissions::from_mode(0o755))
+            .tempdir_in("/tmp")
+            .unwrap();
+        let disk = SmallDisk { directory };
+        disk.mount(&["-t", "tmpfs", "-o", &format!("mode=0755,size={size}"), "tmpfs"]);
+        link_builds(disk.path());
+        disk
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub(crate) fn grow(&self, size: &str) {
+        self.mount(&["-o", &format!("remount,size={size}")]);
+    }
+
+    fn mount(&self, arguments: &[&str]) {
+        let status = Command::new("mount").args(arguments).arg(self.path()).status().unwrap();
+        assert!(status.success());
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // Lazily: a server of a failed test may still be there, and must not keep the mount.
+        let _ = Command::new("umount").arg("-l").arg(self.path()).status();
     }
 }

@@ -64,6 +64,18 @@ fn processes(data: &Path) -> Vec<i32> {
         .collect()
 }
 
+/// Keeps what it is told.
+#[derive(Default)]
+struct Told(String);
+
+impl target::Progress for Told {
+    fn step(&mut self, what: &str) {
+        self.0.push_str(what);
+        self.0.push('\n');
+    }
+    fn bytes(&mut self, _done: u64, _total: Option<u64>) {}
+}
+
 fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     for _ in 0..1000 {
         if done() {
@@ -346,7 +358,10 @@ fn a_killed_server_is_recovered_with_all_that_was_committed() {
         let _ = target.release();
         wait_until("the end of the orphans", || processes(&data).is_empty());
         assert_eq!(state(&home), "crashed");
-        let target = acquire(&home, "18", &[]).unwrap();
+        let mut told = Told::default();
+        let request = support::request("18", &[]);
+        let target = target::acquire_in(&home.places, &request, &mut told).unwrap();
+        assert!(told.0.contains("recovering"), "{}", told.0);
         assert_eq!(query(&target.connect, "SELECT x FROM t"), "7");
         target.release().unwrap();
         assert_eq!(state(&home), "stopped");
@@ -653,6 +668,70 @@ fn a_home_that_the_servers_user_cannot_reach_is_refused_before_anything_is_made(
     } else {
         // It is our own; what is missing is the build.
         assert!(problem.message.contains("not cached"), "{problem}");
+    }
+}
+
+#[test]
+fn a_cluster_keeps_its_build_until_another_is_asked_for() {
+    let home = Home::with_cluster("18");
+    let real = home
+        .places
+        .builds
+        .join(target::status(&home.places).unwrap()[0].version.as_str());
+    // One build under the names of two releases.
+    let builds = tempfile::Builder::new()
+        .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .tempdir()
+        .unwrap();
+    for name in ["18.90.0", "18.91.0"] {
+        std::os::unix::fs::symlink(&real, builds.path().join(name)).unwrap();
+    }
+    let places = Places {
+        builds: builds.path().to_owned(),
+        maven_url: "/no/where".into(),
+        ..home.places.clone()
+    };
+    let up = |pg: Option<&str>| {
+        let request = TargetRequest {
+            pg: pg.map(str::to_owned),
+            ..TargetRequest::default()
+        };
+        target::up(&places, &request, &mut Quiet).unwrap()
+    };
+    let old = up(Some("18.90"));
+    assert_eq!(old.version, "18.90.0");
+    assert_eq!(up(None).pid, old.pid, "no wish, no change");
+    let new = up(Some("18"));
+    assert_eq!(new.version, "18.91.0");
+    assert_ne!(new.pid, old.pid);
+    assert_eq!(up(None).pid, new.pid);
+    let running = std::fs::read_to_string(format!("/proc/{}/cmdline", new.pid.unwrap())).unwrap();
+    assert!(running.contains("18.91.0"), "{running}");
+}
+
+#[test]
+fn binaries_that_the_servers_user_cannot_run_are_refused() {
+    let home = Home::empty();
+    let private = tempfile::Builder::new()
+        .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o700))
+        .tempdir()
+        .unwrap();
+    let template = Home::with_cluster("12");
+    let version = target::status(&template.places).unwrap()[0].version.clone();
+    let bindir = private.path().join("bin");
+    std::os::unix::fs::symlink(home.places.builds.join(version).join("bin"), &bindir).unwrap();
+    let request = TargetRequest {
+        pg_bindir: Some(bindir),
+        ..TargetRequest::default()
+    };
+    let result = support::acquire(&home.places, &request);
+    if rustix::process::geteuid().is_root() {
+        let problem = result.err().unwrap();
+        assert_eq!(problem.exit_code(), 3);
+        assert!(problem.message.contains("cannot run"), "{problem}");
+        assert!(target::status(&home.places).unwrap().is_empty());
+    } else {
+        result.unwrap().release().unwrap();
     }
 }
 

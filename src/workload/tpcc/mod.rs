@@ -25,7 +25,9 @@ pub use stock_level::Input as StockLevel;
 
 use super::copy::CopyBuffer;
 use super::mix::Chooser;
-use super::{DataSet, Ddl, Invariant, Outcome, Profile, ProfileId, Table, Terminal, Workload};
+use super::{
+    DataCounter, DataSet, Ddl, Invariant, Outcome, Profile, ProfileId, Table, Terminal, Workload,
+};
 use crate::problem::Problem;
 use crate::record::{Isolation, RunPlan, SheetLine};
 use crate::rng::{Rng, Seed};
@@ -377,6 +379,15 @@ impl DataSet for TpccData {
 
     fn invariants(&self) -> &[Invariant] {
         invariants::INVARIANTS
+    }
+
+    /// Each committed New-Order takes one number of its district; rolled back ones give it back.
+    fn counters(&self) -> &[DataCounter] {
+        &[DataCounter {
+            name: "d_next_o_id",
+            sql: "SELECT sum(d_next_o_id) FROM district",
+            profile: "new_order",
+        }]
     }
 
     fn bytes_estimate(&self) -> u64 {

@@ -24,6 +24,10 @@ pub struct NuRand {
 }
 
 impl NuRand {
+    pub(super) const fn new(a: i32, low: i32, high: i32, c: i32) -> Self {
+        Self { a, low, high, c }
+    }
+
     /// One draw.
     #[inline]
     pub fn draw(&self, rng: &mut Rng) -> i32 {
@@ -106,30 +110,15 @@ impl Constants {
         let c_run = usize::try_from(choice).map_or(0, |choice| legal[choice]);
         Self {
             c_last: last_names(c_run),
-            c_id: NuRand {
-                a: A_C_ID,
-                low: 1,
-                high: CUSTOMERS,
-                c: rng.int(0, A_C_ID),
-            },
-            ol_i_id: NuRand {
-                a: A_OL_I_ID,
-                low: 1,
-                high: ITEMS,
-                c: rng.int(0, A_OL_I_ID),
-            },
+            c_id: NuRand::new(A_C_ID, 1, CUSTOMERS, rng.int(0, A_C_ID)),
+            ol_i_id: NuRand::new(A_OL_I_ID, 1, ITEMS, rng.int(0, A_OL_I_ID)),
         }
     }
 }
 
 /// The draw of last-name numbers with constant `c`.
 pub fn last_names(c: i32) -> NuRand {
-    NuRand {
-        a: A_C_LAST,
-        low: 0,
-        high: NAMES - 1,
-        c,
-    }
+    NuRand::new(A_C_LAST, 0, NAMES - 1, c)
 }
 
 /// The constant for the last names of the initial data (2.1.6.1: independent of the runs).
@@ -258,25 +247,15 @@ mod tests {
 
         let constants = Constants {
             c_last: last_names(0),
-            c_id: NuRand {
-                a: 1023,
-                low: 1,
-                high: 3000,
-                c: 0,
-            },
-            ol_i_id: NuRand {
-                a: 8191,
-                low: 1,
-                high: ITEMS,
-                c: 0,
-            },
+            c_id: NuRand::new(1023, 1, 3000, 0),
+            ol_i_id: NuRand::new(8191, 1, ITEMS, 0),
         };
         let c_id = constants.c_id.probabilities();
         assert!(close(c_id[1024 - 1], 59_048.0 / 3_072_000.0));
         let items = constants.ol_i_id.probabilities();
         assert!(close(items[8192 - 1], 1_594_322.0 / 819_200_000.0));
         for probabilities in [names, c_id, items] {
-            assert!(close(probabilities.iter().sum::<f64>(), 1.0));
+            assert!((probabilities.iter().sum::<f64>() - 1.0).abs() < 1e-9);
         }
     }
 
@@ -288,7 +267,7 @@ mod tests {
             (3, 2, 3, 1),
             (255, 0, 999, 77),
         ] {
-            let nurand = NuRand { a, low, high, c };
+            let nurand = NuRand::new(a, low, high, c);
             let mut counts = vec![0.0; index(high - low + 1)];
             for x in 0..=a {
                 for y in low..=high {
@@ -348,7 +327,7 @@ mod tests {
         for byte in &text {
             counts[usize::from(*byte)] += 1;
         }
-        for (byte, count) in (0_u8..).zip(counts) {
+        for (byte, count) in (0..=u8::MAX).zip(counts) {
             let expected = if byte.is_ascii_alphanumeric() {
                 800..1200
             } else {

@@ -585,17 +585,20 @@ fn evenness(name: &str, source: &str, counts: &[u64]) -> SheetLine {
     distribution(name, source, counts, &vec![each; counts.len()])
 }
 
-/// The measured value is the p-value of the chi-squared test.
+/// The measured value is the smaller p-value of two chi-squared tests, times two: one sees each
+/// value, the other pools the values of equal probability and so sees a slightly wrong shape.
 fn distribution(name: &str, source: &str, counts: &[u64], probabilities: &[f64]) -> SheetLine {
     let n: u64 = counts.iter().sum();
     if n == 0 {
         return unjudged(name, source, 0.5);
     }
-    let (chi2, classes) = chi_squared(counts, probabilities);
-    let p = if classes < 2 {
-        1.0
+    let (chi2, classes) = chi_squared(counts, probabilities, Pooled::Never);
+    let (pooled_chi2, pools) = chi_squared(counts, probabilities, Pooled::EqualProbability);
+    let p = if pools < 2 {
+        p_value(chi2, classes)
     } else {
-        ChiSquared::new((classes - 1) as f64).map_or(f64::NAN, |law| law.sf(chi2))
+        let smaller = p_value(chi2, classes).min(p_value(pooled_chi2, pools));
+        (2.0 * smaller).min(1.0)
     };
     let status = if p < P_INVALID || p.is_nan() {
         VerdictStatus::Invalid
@@ -628,20 +631,38 @@ fn distribution(name: &str, source: &str, counts: &[u64], probabilities: &[f64])
     }
 }
 
+/// The upper tail of the chi-squared distribution; 1 when there is nothing to compare.
+fn p_value(chi2: f64, classes: usize) -> f64 {
+    if classes < 2 {
+        return 1.0;
+    }
+    ChiSquared::new((classes - 1) as f64).map_or(f64::NAN, |law| law.sf(chi2))
+}
+
+/// Which values share a class beyond what the sample size demands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pooled {
+    Never,
+    EqualProbability,
+}
+
 /// The statistic and the number of classes. Values are taken in the order of falling probability
 /// and put together until a class expects [`CLASS_MIN`]: hot values keep a class of their own.
-fn chi_squared(counts: &[u64], probabilities: &[f64]) -> (f64, usize) {
+fn chi_squared(counts: &[u64], probabilities: &[f64], pooled: Pooled) -> (f64, usize) {
     let n = counts.iter().sum::<u64>() as f64;
     let mut order: Vec<usize> = (0..counts.len()).collect();
     order.sort_by(|&a, &b| probabilities[b].total_cmp(&probabilities[a]));
     let mut classes: Vec<(f64, f64)> = Vec::new();
     let mut open = (0.0, 0.0);
-    for value in order {
-        open = (
-            open.0 + counts[value] as f64,
-            open.1 + probabilities[value] * n,
-        );
-        if open.1 >= CLASS_MIN {
+    for (position, &value) in order.iter().enumerate() {
+        let p = probabilities[value];
+        open = (open.0 + counts[value] as f64, open.1 + p * n);
+        // Equal up to the rounding of the sums that make them.
+        let next = order
+            .get(position + 1)
+            .map_or(0.0, |&next| probabilities[next]);
+        let complete = pooled == Pooled::Never || next < p * (1.0 - 1e-9);
+        if complete && open.1 >= CLASS_MIN {
             classes.push(open);
             open = (0.0, 0.0);
         }
