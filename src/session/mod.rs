@@ -279,15 +279,16 @@ impl Session {
         Ok(reply::texts(self.channel()?.reply())?)
     }
 
-    /// `query` for SQL of one statement with one row and one column.
+    /// `query` for SQL of one statement with one column and at most one row; `None` for no row
+    /// and for NULL.
     pub fn query_value(&mut self, sql: &str) -> Result<Option<String>, SessionError> {
         let mut results = self.query(sql)?;
         match (results.pop(), results.is_empty()) {
-            (Some(mut result), true) if result.rows.len() == 1 && result.columns.len() == 1 => {
-                Ok(result.rows.remove(0).remove(0))
+            (Some(mut result), true) if result.rows.len() <= 1 && result.columns.len() == 1 => {
+                Ok(result.rows.pop().and_then(|mut row| row.pop()).flatten())
             }
             _ => Err(SessionError::wrong_result(format!(
-                "one row with one column expected from \"{sql}\""
+                "at most one row with one column expected from \"{sql}\""
             ))),
         }
     }

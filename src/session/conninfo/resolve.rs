@@ -152,11 +152,10 @@ fn hosts(values: &Values) -> Result<Vec<(HostAddress, u16)>, Problem> {
 fn port(text: &str) -> Result<u16, Problem> {
     match text {
         "" => Ok(PORT),
-        _ => text
-            .parse()
-            .ok()
-            .filter(|port| *port != 0)
-            .ok_or_else(|| Problem::usage(format!("\"{text}\" is not a port (1 to 65535)"))),
+        _ => text.parse().ok().filter(|port| *port != 0).ok_or_else(|| {
+            Problem::usage(format!("\"{text}\" is not a port"))
+                .hint("a port is a number from 1 to 65535; PostgreSQL listens on 5432")
+        }),
     }
 }
 
