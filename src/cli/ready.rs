@@ -46,6 +46,7 @@ pub(super) fn data<'a>(
             "the workload \"{}\" has no data set",
             plan.workload
         ))
+        .hint("run it without loading anything")
     })
 }
 

@@ -100,7 +100,8 @@ fn refuse_target(args: &RunArgs) -> Result<(), Problem> {
         Some((flag, _)) => Err(Problem::usage(format!(
             "the workload \"{}\" needs no server; {flag} has no meaning for it",
             args.workload.workload
-        ))),
+        ))
+        .hint(format!("leave {flag} out"))),
         None => Ok(()),
     }
 }

@@ -11,6 +11,11 @@ use std::collections::{BTreeMap, VecDeque};
 /// A table of more estimated bytes than this is cut, so that a kill loses about a minute even
 /// on a slow disk.
 const WHOLE_BYTES_MAX: u64 = 1 << 30;
+/// A table of more than this many connections' fair share of the bytes is cut, lest the others
+/// idle while one connection loads it. More than one, because the usual connections are twice as
+/// many as CPUs, and FREEZE saves about a sixth of the whole load (ten warehouses, two CPUs, four
+/// connections: 8.6 s against 10.3 s, means of four).
+const FAIR_SHARES_MAX: u64 = 3;
 /// Estimated bytes of one chunk of a table that is cut.
 const CHUNK_BYTES: u64 = 256 << 20;
 /// Binary COPY bytes of an average column, length word included; enough to compare tables.
@@ -53,9 +58,7 @@ pub(super) fn plan(tables: &[Table], done: &Done, connections: usize) -> VecDequ
         }
         let bytes = cost(table);
         let loaded = done.get(&index).map_or(&[][..], Vec::as_slice);
-        // A lone table that takes longer than everything else together would leave the other
-        // connections idle.
-        let whole_max = WHOLE_BYTES_MAX.min(fair_share.saturating_mul(3) / 2);
+        let whole_max = WHOLE_BYTES_MAX.min(fair_share.saturating_mul(FAIR_SHARES_MAX));
         if loaded.is_empty() && (bytes <= whole_max || table.batches == 1) {
             whole.push((
                 bytes,
@@ -181,7 +184,7 @@ mod tests {
     #[test]
     fn small_tables_are_one_chunk_each_and_the_largest_comes_first() {
         let tables = [table("s", 1, 10), table("l", 10, 1000), table("m", 10, 900)];
-        let chunks: Vec<_> = plan(&tables, &Done::new(), 2).into();
+        let chunks: Vec<_> = plan(&tables, &Done::new(), 4).into();
         assert!(chunks.iter().all(|c| c.whole), "{chunks:?}");
         assert_eq!(
             chunks.iter().map(|c| c.table).collect::<Vec<_>>(),

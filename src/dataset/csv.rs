@@ -3,7 +3,7 @@
 use super::crew::GLANCE;
 use super::pool::Pool;
 use super::sql::{identifier, search_path};
-use super::{LoadOptions, Progress, load, marker};
+use super::{LoadOptions, Progress, load, marker, occupied};
 use crate::clock::{Clock, Monotonic};
 use crate::interrupt;
 use crate::problem::{IoContext, Problem};
@@ -54,6 +54,7 @@ pub(super) fn write(
 ) -> Result<LoadReport, Problem> {
     let clock = Monotonic::start();
     let begin = clock.now();
+    occupied::check_space(data, options, occupied::CSV_SHARE, 0)?;
     let created = claim(directory)?;
     let result = write_files(directory, data, options, progress);
     let tables = match result {

@@ -108,23 +108,31 @@ pub fn verify_parameters(
         "load it anew with `pgdyno load {} … --drop`",
         options.workload
     );
-    let flags: Option<Vec<String>> = differing.iter().map(|key| flag(key, found)).collect();
+    let ways: Option<Vec<String>> = differing.iter().map(|key| way(key, found)).collect();
     Err(Problem::usage(format!(
         "the data set was loaded with {}, this plan wants {}",
         list(found),
         list(&wanted)
     ))
-    .hint(match flags {
-        Some(flags) => format!("{anew}, or say `{}`", flags.join(" ")),
+    .hint(match ways {
+        Some(mut ways) => {
+            ways.retain(|way| !way.is_empty());
+            format!("{anew}, or {}", ways.join(" and "))
+        }
         None => anew,
     }))
 }
 
-/// The flag that makes a plan match the data found, for parameters that have one.
-fn flag(key: &str, found: &BTreeMap<String, String>) -> Option<String> {
+/// What makes a plan match the data found, for parameters that have a flag.
+fn way(key: &str, found: &BTreeMap<String, String>) -> Option<String> {
     let value = found.get(key)?;
-    match key {
-        "warehouses" | "scale" | "sets" | "seed" => Some(format!("--{key} {value}")),
+    match (key, value.as_str()) {
+        ("warehouses" | "scale" | "sets", _) => Some(format!("say `--{key} {value}`")),
+        ("seed", _) => Some(format!("say `--data-seed {value}`")),
+        ("foreign_keys", "false") => Some("say `--no-foreign-keys`".to_owned()),
+        ("foreign_keys", _) => Some("leave out `--no-foreign-keys`".to_owned()),
+        // It follows from the seed.
+        ("c_load", _) => Some(String::new()),
         _ => None,
     }
 }

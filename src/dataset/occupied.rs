@@ -160,21 +160,24 @@ pub(super) fn check_rights(
     )
 }
 
-/// Fails when the disk is known to be too small for the share `missing` (0 to 1) of the data.
+/// WAL, sorting for indexes and the estimate's own error, on top of the data.
+pub(super) const LOAD_MARGIN: f64 = 1.3;
+/// Text takes less than tables and indexes; below this share of their size it cannot fit.
+pub(super) const CSV_SHARE: f64 = 0.6;
+
+/// Fails when the disk is known to have less than `factor` times the data's estimated size.
 /// `reclaimed`: bytes that dropping the old data set first gives back.
 pub(super) fn check_space(
     data: &dyn DataSet,
     options: &LoadOptions,
-    missing: f64,
+    factor: f64,
     reclaimed: u64,
 ) -> Result<(), Problem> {
     let Some(free) = options.space_free else {
         return Ok(());
     };
-    // 1.3: WAL, sorting for indexes and the estimate's own error.
-    let needed = data.bytes_estimate() as f64 * 1.3 * missing;
     let available = free.saturating_add(reclaimed);
-    if needed <= available as f64 {
+    if data.bytes_estimate() as f64 * factor <= available as f64 {
         return Ok(());
     }
     let scale = |key: &str| Some((key.to_owned(), data.parameters().get(key)?.clone()));
@@ -191,10 +194,14 @@ pub(super) fn check_space(
     };
     Err(Problem::environment(format!(
         "{what} about {}, {} are free",
-        Bytes(rounded(data.bytes_estimate(), missing)),
+        Bytes(scaled(data.bytes_estimate(), factor.min(1.0))),
         Bytes(available)
     ))
-    .hint("free space or load less; about 30 % more than the data is needed on the way"))
+    .hint(if factor > 1.0 {
+        "free space or load less; about 30 % more than the data is needed on the way"
+    } else {
+        "free space or ask for less"
+    }))
 }
 
 #[allow(
@@ -202,6 +209,6 @@ pub(super) fn check_space(
     clippy::cast_sign_loss,
     reason = "an estimate for people; saturates"
 )]
-fn rounded(bytes: u64, share: f64) -> u64 {
+fn scaled(bytes: u64, share: f64) -> u64 {
     (bytes as f64 * share) as u64
 }

@@ -13,13 +13,8 @@ pub(super) struct Pool {
 
 impl Pool {
     pub(super) fn new(buffers: usize, format: CopyFormat) -> Pool {
-        let buffer = || CopyBuffer {
-            format,
-            bytes: Vec::new(),
-            rows: 0,
-        };
         Pool {
-            free: Mutex::new((0..buffers).map(|_| buffer()).collect()),
+            free: Mutex::new((0..buffers).map(|_| CopyBuffer::new(format)).collect()),
             returned: Condvar::new(),
         }
     }
@@ -29,8 +24,7 @@ impl Pool {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         while !stopped() {
             if let Some(mut buffer) = free.pop() {
-                buffer.bytes.clear();
-                buffer.rows = 0;
+                buffer.clear();
                 return Some(buffer);
             }
             free = self

@@ -42,10 +42,19 @@ impl Load<'_> {
             .collect())
     }
 
+    /// Foreign keys, VACUUM and ANALYZE. Validation and VACUUM go side by side: one foreign key of
+    /// the largest table takes longer than all the rest.
+    pub(super) fn finish(&mut self, control: &mut Session) -> Result<(), SessionError> {
+        self.add_foreign_keys(control)?;
+        let mut tasks = self.validations(control)?;
+        tasks.extend(self.vacuums(control)?);
+        let (setting, name) = self.maintenance(control, "foreign keys, vacuum and analyze")?;
+        self.run_tasks(control, &name, tasks, vec![setting])
+    }
+
     /// Foreign keys are added NOT VALID, which needs strong locks but no time, one by one; then
     /// validated, which takes time but only locks that tables referenced in common do not mind.
-    /// The catalog itself remembers which are still to be validated.
-    pub(super) fn add_foreign_keys(&mut self, control: &mut Session) -> Result<(), SessionError> {
+    fn add_foreign_keys(&self, control: &mut Session) -> Result<(), SessionError> {
         let ddl = self
             .data
             .foreign_keys()
@@ -65,6 +74,11 @@ impl Load<'_> {
             }
             control.query("COMMIT")?;
         }
+        Ok(())
+    }
+
+    /// One task for each foreign key that is not yet validated; the catalog remembers which.
+    fn validations(&self, control: &mut Session) -> Result<Vec<Task>, SessionError> {
         let open = sql::rows(
             control,
             &format!(
@@ -94,13 +108,12 @@ impl Load<'_> {
             })
             .collect();
         tasks.sort_by_key(|task| u64::MAX - chunk::cost(&self.data.tables()[task.table]));
-        let (setting, name) = self.maintenance(control, "foreign keys")?;
-        self.run_tasks(control, &name, tasks, vec![setting])
+        Ok(tasks)
     }
 
     /// VACUUM and ANALYZE: the visibility map for index-only scans, statistics for the planner,
     /// and frozen rows, so that no autovacuum for freezing falls into a measurement.
-    pub(super) fn vacuum(&mut self, control: &mut Session) -> Result<(), SessionError> {
+    fn vacuums(&self, control: &mut Session) -> Result<Vec<Task>, SessionError> {
         let (_, loaded) = marker::progress(control, self.data)?;
         let done = marker::steps(control, self.data.schema())?;
         let mut order: Vec<usize> = (0..self.data.tables().len()).collect();
@@ -126,8 +139,7 @@ impl Load<'_> {
                 transaction: false,
             });
         }
-        let (setting, name) = self.maintenance(control, "vacuum and analyze")?;
-        self.run_tasks(control, &name, tasks, vec![setting])
+        Ok(tasks)
     }
 
     fn run_tasks(

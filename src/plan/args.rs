@@ -75,7 +75,7 @@ pub struct OutputArgs {
 #[command(next_help_heading = "Measurement")]
 pub struct MeasureArgs {
     /// Length of the measurement (90s, 10m, 2h)
-    #[arg(short, long, value_name = "DUR", default_value = "60s", value_parser = parse_duration, allow_negative_numbers = true)]
+    #[arg(short, long, value_name = "DUR", default_value = "60s", value_parser = parse_duration, allow_hyphen_values = true)]
     pub time: Duration,
     /// End after this many transactions instead
     #[arg(
@@ -86,10 +86,10 @@ pub struct MeasureArgs {
     )]
     pub transactions: Option<i64>,
     /// Ramp-up, excluded from every statistic
-    #[arg(long, value_name = "DUR", default_value = "10s", value_parser = parse_duration, allow_negative_numbers = true)]
+    #[arg(long, value_name = "DUR", default_value = "10s", value_parser = parse_duration, allow_hyphen_values = true)]
     pub ramp: Duration,
     /// Length of a window and of the live line's interval
-    #[arg(long, value_name = "DUR", default_value = "1s", value_parser = parse_duration, allow_negative_numbers = true)]
+    #[arg(long, value_name = "DUR", default_value = "1s", value_parser = parse_duration, allow_hyphen_values = true)]
     pub interval: Duration,
     /// Emulated users [default: = connections; with --keying-think: 10 a warehouse]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]

@@ -172,9 +172,10 @@ pub fn pairs(flag: &str, items: &[String]) -> Result<BTreeMap<String, String>, P
                 map.insert(name.trim().to_owned(), value.trim().to_owned());
             }
             _ => {
-                return Err(Problem::usage(format!(
-                    "{flag} \"{item}\" is not NAME=VALUE"
-                )));
+                return Err(
+                    Problem::usage(format!("{flag} \"{item}\" is not NAME=VALUE"))
+                        .hint(format!("for example {flag} name=value")),
+                );
             }
         }
     }
@@ -198,7 +199,8 @@ fn weights(text: &str) -> Result<BTreeMap<String, f64>, Problem> {
         }
     }
     if weights.values().sum::<f64>() <= 0.0 {
-        return Err(Problem::usage("--mix: all weights are 0"));
+        return Err(Problem::usage("--mix: all weights are 0")
+            .hint("give at least one profile a weight above 0"));
     }
     Ok(weights)
 }

@@ -1,12 +1,12 @@
 //! Waiting for a session where nobody drives it: with poll(2), in slices short enough to notice
 //! an interrupt.
 
-use super::connect::CancelTarget;
+use super::cancel::CancelTarget;
 use super::error::{Failure, SessionError};
 use super::{Waits, socket};
 use crate::clock::{Clock, Monotonic, Tick};
 use crate::interrupt;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -22,7 +22,8 @@ const CANCEL_PATIENCE: Duration = Duration::from_secs(15);
 
 /// Waits for one session.
 pub(super) struct Blocker {
-    pub(super) fd: RawFd,
+    /// `None` when detached.
+    pub(super) fd: Option<Arc<OwnedFd>>,
     pub(super) waits: Arc<Waits>,
     /// How to cancel what the server is doing; `None` while connecting.
     pub(super) cancel: Option<Arc<CancelTarget>>,
@@ -146,19 +147,12 @@ impl Blocker {
             timeout = timeout.min(Duration::from_nanos(at.since(clock.now())));
         }
         let (read, write) = (self.waits.wants_read.get(), self.waits.wants_write.get());
-        let ready = if self.fd < 0 {
-            crate::clock::pause(timeout);
-            false
-        } else {
-            // SAFETY: the session that this waits for is borrowed by `step` or the future, and
-            // keeps its socket open.
-            #[allow(
-                unsafe_code,
-                reason = "the session is borrowed elsewhere, its fd is not"
-            )]
-            let fd = unsafe { BorrowedFd::borrow_raw(self.fd) };
+        let ready = if let Some(fd) = &self.fd {
             socket::wait(fd, read, write, timeout)
                 .map_err(|error| super::error::lost(Some(&error)))?
+        } else {
+            crate::clock::pause(timeout);
+            false
         };
         Ok(ready || wake_at.is_some_and(|at| at <= clock.now()))
     }

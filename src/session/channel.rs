@@ -24,6 +24,16 @@ pub(super) enum Stop {
     CopyIn,
 }
 
+/// The exchange under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Exchange {
+    None,
+    /// A `Query`.
+    Simple,
+    /// Messages that end with `Sync`.
+    Extended,
+}
+
 /// A connection as two buffers.
 pub(super) struct Channel {
     pub(super) socket: Socket,
@@ -41,12 +51,9 @@ pub(super) struct Channel {
     end: usize,
     /// The last read left nothing in the socket.
     drained: bool,
-    /// The exchange speaks the simple protocol.
-    simple: bool,
     /// The first error of this exchange.
     error: Option<SessionError>,
-    /// An exchange has begun and not ended.
-    busy: bool,
+    exchange: Exchange,
     /// Why the connection is of no use any more.
     broken: Option<SessionError>,
 }
@@ -65,17 +72,15 @@ impl Channel {
             scanned: 0,
             end: 0,
             drained: false,
-            simple: false,
             error: None,
-            busy: false,
+            exchange: Exchange::None,
             broken: None,
         }
     }
 
-    /// Begins an exchange: the reply to what is in `output` will be [`Self::reply`]. `simple`: the
-    /// output is a `Query`, which needs no `Sync`.
-    pub(super) fn begin(&mut self, simple: bool) -> Result<(), SessionError> {
-        if self.busy && self.broken.is_none() {
+    /// Begins an exchange: the reply to what is in `output` will be [`Self::reply`].
+    pub(super) fn begin(&mut self, exchange: Exchange) -> Result<(), SessionError> {
+        if self.exchange != Exchange::None && self.broken.is_none() {
             self.broken = Some(SessionError::new(
                 Failure::Disconnected,
                 "the session was given up in the middle of a round trip",
@@ -85,10 +90,9 @@ impl Channel {
             self.output.clear();
             return Err(broken.clone());
         }
-        self.busy = true;
         self.blocked = false;
         self.drained = false;
-        self.simple = simple;
+        self.exchange = exchange;
         self.error = None;
         self.forget_scanned();
         Ok(())
@@ -114,7 +118,7 @@ impl Channel {
                     if let Err(malformed) = self.note(range) {
                         return Poll::Ready(Err(self.break_off(malformed.into())));
                     }
-                    self.busy = false;
+                    self.exchange = Exchange::None;
                     return Poll::Ready(match self.error.take() {
                         Some(error) => Err(error),
                         None => Ok(Stop::Ready),
@@ -310,7 +314,7 @@ impl Channel {
         }
         frontend::copy_fail(&mut self.output, "no data will come");
         // Between CopyInResponse and CopyFail the server ignores the Sync that it already has.
-        if !self.simple {
+        if self.exchange == Exchange::Extended {
             frontend::sync(&mut self.output);
         }
     }

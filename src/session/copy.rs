@@ -9,10 +9,10 @@ use crate::wire::frontend;
 
 /// Data are sent when this much has gathered.
 const SEND_AT: usize = 64 * 1024;
-/// One CopyData message carries at most this much.
+/// One `CopyData` message carries at most this much.
 const CHUNK_MAX: usize = 1 << 20;
 
-/// A COPY FROM STDIN under way. Dropped without `finish`, it sends CopyFail: the server then
+/// A COPY FROM STDIN under way. Dropped without `finish`, it sends `CopyFail`: the server then
 /// stores nothing, and the session is usable again.
 pub struct CopyIn<'a> {
     session: &'a mut Session,

@@ -7,24 +7,33 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`conninfo`] | where to connect to: strings, environment, files |
-//! | `connect` | hosts, addresses, encryption, authentication |
+//! | `connect` | hosts, addresses and encryption modes, in the order of libpq |
+//! | `startup` | one attempt at one address: encryption, authentication |
+//! | `tls`, `x509` | what is verified, and the few fields of certificates for that |
+//! | `cancel` | cancel requests |
+//! | `prompt`, `account` | the terminal and the users of the system |
 //! | `socket` | a non-blocking socket, plain or under TLS |
 //! | `channel` | send and receive buffers, and one exchange with the server |
 //! | `blocking` | waiting with poll(2), interruptible |
 //! | `reply` | results, read where they lie |
 //! | `copy` | COPY … FROM STDIN |
-//! | `waits` | how a session and the worker that polls it talk |
 //! | [`error`] | classes of failures |
 
+mod account;
 mod blocking;
+mod cancel;
 mod channel;
 mod connect;
 pub mod conninfo;
 mod copy;
 pub mod error;
+mod prompt;
 mod reply;
 mod socket;
+mod startup;
+mod tls;
 mod waits;
+mod x509;
 
 pub use conninfo::{ConnectOptions, SslMode};
 pub use copy::CopyIn;
@@ -36,8 +45,8 @@ use crate::clock::Tick;
 use crate::wire::backend::TransactionStatus;
 use crate::wire::{frontend, value};
 use blocking::Blocker;
-use channel::{Channel, Stop};
-use connect::CancelTarget;
+use cancel::CancelTarget;
+use channel::{Channel, Exchange, Stop};
 use std::future::poll_fn;
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -131,6 +140,7 @@ impl Session {
         let mut session = Session::detached();
         session.waits = Arc::clone(&channel.waits);
         session.channel = Some(channel);
+        session.uninterruptible = cancel.options.uninterruptible;
         session.cancel = Some(cancel);
         session.host = host;
         session
@@ -195,7 +205,7 @@ impl Session {
         frontend::execute(&mut channel.output);
     }
 
-    /// Sends what is queued with one Sync, waits for ReadyForQuery, and hands back all results
+    /// Sends what is queued with one Sync, waits for `ReadyForQuery`, and hands back all results
     /// in order. On a server error the rest of the queue was skipped by the server, and the
     /// session is usable again (perhaps in a failed transaction block: see `in_transaction`).
     ///
@@ -204,7 +214,7 @@ impl Session {
         let channel = attached(&mut self.channel)?;
         self.round_trips += 1;
         frontend::sync(&mut channel.output);
-        channel.begin(false)?;
+        channel.begin(Exchange::Extended)?;
         poll_fn(|_| channel.poll_exchange(false)).await?;
         Ok(Reply::new(channel.reply()))
     }
@@ -229,7 +239,7 @@ impl Session {
         self.flush().await.map(|_| ())
     }
 
-    /// Is a transaction block open (`T` or `E` in the last ReadyForQuery)?
+    /// Is a transaction block open (`T` or `E` in the last `ReadyForQuery`)?
     pub fn in_transaction(&self) -> bool {
         self.channel
             .as_ref()
@@ -319,7 +329,7 @@ impl Session {
 
     /// Process id of the backend; 0 when detached.
     pub fn backend_pid(&self) -> i32 {
-        self.cancel.as_ref().map_or(0, |target| target.process_id())
+        self.cancel.as_ref().map_or(0, |target| target.process_id)
     }
 
     /// Round trips (flushes and simple queries) so far.
@@ -327,9 +337,13 @@ impl Session {
         self.round_trips
     }
 
-    /// Is the transport encrypted? The protocol version and cipher for the record, e.g. "TLSv1.3".
+    /// Is the transport encrypted? The protocol version and cipher for the record, for example
+    /// `TLSv1.3 TLS13_AES_256_GCM_SHA384`.
     pub fn tls(&self) -> Option<String> {
-        None
+        let tls = self.channel.as_ref()?.socket.tls()?;
+        let version = tls.protocol_version()?.as_str()?.replace('_', ".");
+        let suite = tls.negotiated_cipher_suite()?.suite();
+        Some(format!("{version} {}", suite.as_str().unwrap_or("unknown")))
     }
 
     /// Can this session still be used? `false` after the connection was lost.
@@ -350,7 +364,7 @@ impl Session {
 
     fn blocker(&self) -> Blocker {
         Blocker {
-            fd: self.fd().unwrap_or(-1),
+            fd: self.channel.as_ref().map(|channel| channel.socket.fd()),
             waits: Arc::clone(&self.waits),
             cancel: self.cancel.clone(),
             uninterruptible: self.uninterruptible,
@@ -363,9 +377,12 @@ impl Session {
         let blocker = self.blocker();
         self.round_trips += 1;
         let channel = self.channel()?;
-        let simple = channel.output.first() == Some(&b'Q');
+        let kind = match channel.output.first() {
+            Some(b'Q') => Exchange::Simple,
+            _ => Exchange::Extended,
+        };
         blocker.check().inspect_err(|_| channel.output.clear())?;
-        channel.begin(simple)?;
+        channel.begin(kind)?;
         blocker.run(|| channel.poll_exchange(copy_in))
     }
 }

@@ -6,6 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// One address of one host.
@@ -25,7 +26,7 @@ impl Endpoint {
 
 /// The transport of one connection.
 pub(super) struct Socket {
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
     tls: Option<Box<rustls::ClientConnection>>,
 }
 
@@ -48,14 +49,40 @@ impl Socket {
             Endpoint::Unix(path) => rustix::net::connect(&fd, &unix_address(path)?),
         };
         match begun {
-            Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(Self { fd, tls: None }),
+            Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(Self {
+                fd: Arc::new(fd),
+                tls: None,
+            }),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// How connecting has ended.
-    pub(super) fn connected(&self) -> io::Result<()> {
-        sockopt::socket_error(&self.fd)?.map_err(io::Error::from)
+    /// How connecting has ended; `WouldBlock` while it is under way.
+    pub(super) fn connected(&mut self) -> io::Result<()> {
+        sockopt::socket_error(&self.fd)?.map_err(io::Error::from)?;
+        match rustix::net::getpeername(&self.fd) {
+            Err(rustix::io::Errno::NOTCONN) => Err(io::ErrorKind::WouldBlock.into()),
+            done => Ok(done.map(|_| ())?),
+        }
+    }
+
+    /// The descriptor, to wait for while the socket itself is borrowed.
+    pub(super) fn fd(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.fd)
+    }
+
+    /// After `WouldBlock`: does it wait for room to send rather than for bytes?
+    pub(super) fn wants_write(&self) -> bool {
+        match &self.tls {
+            Some(tls) => tls.wants_write(),
+            None => rustix::net::getpeername(&self.fd).is_err(),
+        }
+    }
+
+    /// The server's certificate.
+    pub(super) fn certificate(&self) -> Option<&[u8]> {
+        let chain = self.tls.as_ref()?.peer_certificates()?;
+        chain.first().map(AsRef::as_ref)
     }
 
     pub(super) fn raw_fd(&self) -> RawFd {
@@ -120,10 +147,10 @@ impl Socket {
         Ok(())
     }
 
-    /// Does one step of the TLS handshake; `true` when it is complete.
-    pub(super) fn shake_hands(&mut self) -> io::Result<bool> {
+    /// Goes on with the TLS handshake until it is complete.
+    pub(super) fn shake_hands(&mut self) -> io::Result<()> {
         let Some(tls) = &mut self.tls else {
-            return Ok(true);
+            return Ok(());
         };
         while tls.is_handshaking() {
             while tls.wants_write() {
@@ -140,11 +167,10 @@ impl Socket {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, error));
             }
         }
-        self.flush()?;
-        Ok(true)
+        self.flush()
     }
 
-    /// Takes leave: the last bytes and TLS's close_notify, as far as they go without waiting.
+    /// Takes leave: the last bytes and TLS's `close_notify`, as far as they go without waiting.
     pub(super) fn close(&mut self, last: &[u8]) {
         let _ = self.write(last);
         if let Some(tls) = &mut self.tls {

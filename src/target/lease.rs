@@ -12,7 +12,14 @@ use std::time::Duration;
 /// Held until dropped; the kernel lets go of it when the process dies, however it dies.
 #[derive(Debug)]
 pub(crate) struct Lease {
-    _file: File,
+    file: File,
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        // Closing is not enough while a child that another thread has just forked has the file too.
+        let _ = flock(&self.file, FlockOperation::Unlock);
+    }
 }
 
 /// Who has it, as far as the file tells.
@@ -45,7 +52,7 @@ impl Lease {
                 file.set_len(0)?;
                 file.seek(SeekFrom::Start(0))?;
                 writeln!(file, "{}", std::process::id())?;
-                return Ok(Ok(Lease { _file: file }));
+                return Ok(Ok(Lease { file }));
             }
         };
         attempt().or_problem(format_args!("lock {}", path.display()))

@@ -202,9 +202,17 @@ impl Managed {
             Err(problem) => return Err(problem),
         };
         let build = self.recipe.build.version.to_string();
-        if self.cluster.description.version != build {
+        let reason = if self.cluster.description.version != build {
+            Some(format!("as PostgreSQL {build}"))
+        } else if plan.lifetime == Lifetime::WithUs {
+            // Left by a killed pgdyno; nobody would stop it if we were killed too.
+            Some("as part of this run".to_owned())
+        } else {
+            None
+        };
+        if let Some(reason) = reason {
             drop(session);
-            progress.step(&format!("restarting the server as PostgreSQL {build}"));
+            progress.step(&format!("restarting the server {reason}"));
             return self.restart(plan, progress).map(|()| true);
         }
         self.write(&plan.conf)?;

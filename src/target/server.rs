@@ -252,6 +252,16 @@ fn detach(command: &mut Command, lifetime: Lifetime) {
     let parent = rustix::process::getpid();
     let in_child = move || -> std::io::Result<()> {
         rustix::process::setsid()?;
+        // A shell that starts us in the background has SIGINT ignored, and that is inherited: the
+        // signal that ends the server would be lost until it has a handler of its own.
+        #[allow(
+            unsafe_code,
+            reason = "there is no safe way to a signal's default action"
+        )]
+        for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM] {
+            // SAFETY: SIG_DFL installs no code of ours, and signal(2) is async-signal-safe.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
         if lifetime == Lifetime::WithUs {
             // After the change of user, which would clear it. SIGINT is a fast shutdown.
             rustix::process::set_parent_process_death_signal(Some(Signal::INT))?;
@@ -267,7 +277,7 @@ fn detach(command: &mut Command, lifetime: Lifetime) {
         reason = "the standard library has no safe way into the child"
     )]
     // SAFETY: the closure runs between fork and exec, where only async-signal-safe calls are
-    // allowed: it makes three plain system calls and neither allocates nor locks (an io::Error
+    // allowed: it makes plain system calls and neither allocates nor locks (an io::Error
     // from an errno or an ErrorKind is a plain value).
     unsafe {
         command.pre_exec(in_child);

@@ -86,7 +86,7 @@ pub enum TransactionStatus {
 }
 
 /// Understands a frame.
-pub fn message<'a>(frame: Frame<'a>) -> Result<Message<'a>, Malformed> {
+pub fn message(frame: Frame<'_>) -> Result<Message<'_>, Malformed> {
     let mut body = Body(frame.body);
     let message = match frame.tag {
         b'R' => Message::Authentication(authentication(&mut body)?),

@@ -24,38 +24,45 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// One wrong use: arguments, exit code, words that stderr must have.
-struct Case {
-    line: &'static str,
+struct Case<'a> {
+    line: &'a str,
     code: i32,
-    said: &'static [&'static str],
+    said: &'a [&'a str],
 }
 
-const fn case(line: &'static str, code: i32, said: &'static [&'static str]) -> Case {
+const fn case<'a>(line: &'a str, code: i32, said: &'a [&'a str]) -> Case<'a> {
     Case { line, code, said }
 }
 
-fn assert_refused(case: &Case, line: &str, output: &Output) {
+/// What is wrong with how a wrong use was refused, if anything.
+fn faults_of_refusal(case: &Case, output: &Output) -> Vec<String> {
     let stderr = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(case.code), "{line}\n{stderr}");
-    for words in case.said {
-        assert!(
-            stderr.contains(words),
-            "{line}: stderr lacks \"{words}\":\n{stderr}"
-        );
+    let mut faults = Vec::new();
+    if output.status.code() != Some(case.code) {
+        faults.push(format!(
+            "exit code {:?}, not {}",
+            output.status.code(),
+            case.code
+        ));
     }
-    assert!(!stderr.contains("panicked"), "{line}:\n{stderr}");
-    assert!(
-        output.stdout.is_empty(),
-        "{line}: a refusal has no result: {}",
-        text(&output.stdout)
-    );
-    // clap's own messages carry a tip or the usage instead of a hint.
-    let helps = stderr.contains("hint: ") || stderr.contains("For more information");
-    let plain = stderr.contains("must be");
-    assert!(
-        helps || plain,
-        "{line}: nothing tells what to do:\n{stderr}"
-    );
+    for words in case.said.iter().filter(|words| !stderr.contains(**words)) {
+        faults.push(format!("stderr lacks \"{words}\""));
+    }
+    if stderr.contains("panicked") {
+        faults.push("a panic".to_owned());
+    }
+    if !output.stdout.is_empty() {
+        faults.push("a refusal has no result on stdout".to_owned());
+    }
+    // clap's own messages carry the usage instead of a hint; limits say what is possible.
+    let helps = ["hint: ", "For more information", "Usage: ", "must be"];
+    if !helps.iter().any(|words| stderr.contains(words)) {
+        faults.push("nothing tells what to do".to_owned());
+    }
+    if !faults.is_empty() {
+        faults.push(stderr);
+    }
+    faults
 }
 
 /// What needs no server to be refused. None of it may create anything in the home.
@@ -137,7 +144,7 @@ const USAGE: &[Case] = &[
     case("server down nobody", 2, &["nobody"]),
     case("server psql --cluster nobody", 2, &["nobody"]),
     case("server rm nobody", 2, &["nobody"]),
-    case("server down", 2, &["no managed cluster"]),
+    case("server down", 2, &["no running cluster"]),
     case("server up --target host=x", 2, &["--target"]),
     case("server up --cluster ../x", 2, &["../x"]),
     case("runs show", 2, &["no runs"]),
@@ -148,15 +155,20 @@ const USAGE: &[Case] = &[
 
 #[test]
 fn wrong_usage_is_refused_with_its_name_and_what_to_do() {
+    let mut wrong = Vec::new();
     for case in USAGE {
         let home = tempfile::tempdir().unwrap();
         let arguments = case.line.split_whitespace();
         let output = pgdyno(home.path()).args(arguments).output().unwrap();
-        assert_refused(case, case.line, &output);
+        let faults = faults_of_refusal(case, &output);
+        if !faults.is_empty() {
+            wrong.push(format!("pgdyno {}: {}", case.line, faults.join("; ")));
+        }
         let clusters = home.path().join("clusters");
         let left = clusters.read_dir().map_or(0, Iterator::count);
         assert_eq!(left, 0, "{}: something was created", case.line);
     }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(USAGE.len() >= 60);
 }
 
@@ -190,15 +202,16 @@ fn what_only_a_server_can_refuse_is_refused_as_clearly() {
     sql(server, "cli_foreign", "CREATE TABLE somebodys (x int)");
     sql(server, "postgres", "CREATE DATABASE cli_empty");
     sql(server, "postgres", "CREATE ROLE cli_guest LOGIN");
-    sql(
-        server,
-        "postgres",
-        "CREATE DATABASE cli_owned; REVOKE ALL ON DATABASE cli_owned FROM public",
-    );
+    sql(server, "postgres", "CREATE DATABASE cli_owned");
     sql(
         server,
         "cli_empty",
         "REVOKE ALL ON SCHEMA public FROM public",
+    );
+    sql(
+        server,
+        "postgres",
+        "REVOKE ALL ON DATABASE cli_owned FROM public",
     );
     let base = conninfo(server, "cli_empty");
     let guest = base.replace("user=postgres", "user=cli_guest");
@@ -217,7 +230,7 @@ fn what_only_a_server_can_refuse_is_refused_as_clearly() {
         ),
         (
             "run tpcc -w 1",
-            base.replace("port=", "port=1"),
+            base.replace(&format!("port={}", server.port), "port=1"),
             3,
             &["hint"],
         ),
@@ -245,7 +258,7 @@ fn what_only_a_server_can_refuse_is_refused_as_clearly() {
             2,
             &["somebodys", "--beside-others"],
         ),
-        ("load tpcc -w 1", guest.clone(), 3, &["permission denied"]),
+        ("load tpcc -w 1", guest.clone(), 3, &["cli_guest", "GRANT"]),
         (
             "load tpcc -w 1",
             guest.replace("cli_empty", "cli_owned"),
@@ -258,29 +271,29 @@ fn what_only_a_server_can_refuse_is_refused_as_clearly() {
             3,
             &["1,000,000,000 warehouses", "PiB", "free"],
         ),
-        ("load tpcc -w 1 --resume", base.clone(), 2, &["--resume"]),
         ("check tpcc", base.clone(), 2, &["pgdyno load"]),
         ("drop tpcc", base.clone(), 2, &["tpcc"]),
     ];
+    let mut wrong = Vec::new();
     for (line, conninfo, code, said) in cases {
         let output = on_target(home.path(), line, conninfo);
-        let stderr = text(&output.stderr);
-        assert_eq!(
-            output.status.code(),
-            Some(*code),
-            "{line} {conninfo}\n{stderr}"
-        );
-        for words in *said {
-            assert!(
-                stderr.contains(words),
-                "{line} {conninfo}: lacks \"{words}\":\n{stderr}"
-            );
+        let case = Case {
+            line,
+            code: *code,
+            said,
+        };
+        let mut faults = faults_of_refusal(&case, &output);
+        if !text(&output.stderr).contains("hint: ") {
+            faults.push("no hint".to_owned());
         }
-        assert!(
-            stderr.contains("hint: "),
-            "{line} {conninfo}: no hint:\n{stderr}"
-        );
+        if !faults.is_empty() {
+            wrong.push(format!(
+                "pgdyno {line} --target '{conninfo}': {}",
+                faults.join("; ")
+            ));
+        }
     }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 /// A data set of one warehouse in a database of its own.
@@ -362,7 +375,7 @@ fn assert_reconciled(run: &serde_json::Value) {
         "ended",
         "failures",
         "invariants",
-        "inputs.rollback_share",
+        "inputs.rollbacks",
         "inputs.remote_lines",
     ] {
         let verdict = verdicts.iter().find(|v| v["check"] == check);

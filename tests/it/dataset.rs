@@ -1,8 +1,11 @@
 //! Loading, resuming, checking and dropping a data set on real servers.
 
 use crate::support::{self, Server};
+use clap::Parser;
+use pgdyno::catalog;
 use pgdyno::clock::{self, Clock, Monotonic, Tick};
 use pgdyno::dataset::{self, LoadOptions, Progress, State};
+use pgdyno::plan::args::WorkloadArgs;
 use pgdyno::problem::{Kind, Problem};
 use pgdyno::record::LoadReport;
 use pgdyno::rng::Seed;
@@ -11,6 +14,7 @@ use pgdyno::workload::copy::{CopyBuffer, CopyFormat};
 use pgdyno::workload::{DataSet, Ddl, Invariant, Table};
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -26,6 +30,8 @@ struct Family {
     tables: Vec<Table>,
     size: u64,
     bytes_estimate: u64,
+    /// A statement among the indexes.
+    extra: Option<&'static str>,
     /// Time that making a batch takes, so that there is a middle to be killed in.
     pause: Duration,
 }
@@ -59,6 +65,7 @@ impl Family {
             ],
             size,
             bytes_estimate: 10_000_000,
+            extra: None,
             pause: Duration::ZERO,
         }
     }
@@ -121,8 +128,10 @@ impl DataSet for Family {
             ),
             (1, "child_note", "CREATE INDEX child_note ON child (c_note)"),
         ]
+        .into_iter()
+        .chain(self.extra.map(|sql| (2, "extra", sql)))
         .map(ddl)
-        .into()
+        .collect()
     }
 
     fn foreign_keys(&self) -> Vec<Ddl> {
@@ -300,7 +309,7 @@ fn fingerprint(connect: &ConnectOptions) -> String {
 }
 
 /// All objects of the database that have a name.
-fn catalog(connect: &ConnectOptions) -> Vec<Vec<Option<String>>> {
+fn objects(connect: &ConnectOptions) -> Vec<Vec<Option<String>>> {
     run(
         connect,
         "SELECT 'relation', relnamespace::regnamespace::text, relname, oid::text FROM pg_class \
@@ -332,14 +341,14 @@ fn undisturbed(server: &Server, size: u64) -> String {
 fn everything_works_on(version: &str) {
     let server = support::start(version, &[]);
     let data = Family::new(20);
-    let (one, four) = (database(&server), database(&server));
-    let before = catalog(&four);
+    let (one, six) = (database(&server), database(&server));
+    let before = objects(&six);
     let report = load(&one, &data, &options(1)).unwrap();
     let mut at = |_: &str, _| ();
     let mut told = Told::new(&mut at);
-    let again = dataset::load(&four, &data, &options(4), &mut told).unwrap();
-    assert_eq!(fingerprint(&one), fingerprint(&four));
-    assert_eq!(found(&four), found(&one));
+    let again = dataset::load(&six, &data, &options(6), &mut told).unwrap();
+    assert_eq!(fingerprint(&one), fingerprint(&six));
+    assert_eq!(found(&six), found(&one));
     assert!(matches!(found(&one), State::Complete(p) if p["warehouses"] == "20"));
 
     assert_eq!(report.rows, 20 * PARENT_ROWS + 40 * CHILD_ROWS);
@@ -357,17 +366,17 @@ fn everything_works_on(version: &str) {
     let rows = told.steps.iter().find(|step| step.0 == "rows").unwrap();
     assert_eq!((rows.1, rows.2), (report.rows, report.rows));
 
-    let results = dataset::check(&four, &data, 2, &mut Told::new(&mut |_, _| ())).unwrap();
+    let results = dataset::check(&six, &data, 2, &mut Told::new(&mut |_, _| ())).unwrap();
     assert!(
         results
             .iter()
             .all(|r| r.violations == 0 && r.sample.is_empty())
     );
     run(
-        &four,
+        &six,
         "UPDATE family.parent SET p_name = NULL WHERE p_id BETWEEN 10 AND 16",
     );
-    let results = dataset::check(&four, &data, 2, &mut Told::new(&mut |_, _| ())).unwrap();
+    let results = dataset::check(&six, &data, 2, &mut Told::new(&mut |_, _| ())).unwrap();
     assert_eq!(
         (results[0].name.as_str(), results[0].violations),
         ("parents_have_names", 7)
@@ -380,12 +389,12 @@ fn everything_works_on(version: &str) {
     assert_eq!(results[0].sample[0], first);
     assert_eq!(results[1].violations, 0);
 
-    let mut session = Session::connect(&four).unwrap();
+    let mut session = Session::connect(&six).unwrap();
     let removed = dataset::drop(&mut session, "family").unwrap();
     assert!(removed.contains(&"family.child".to_owned()), "{removed:?}");
     assert!(removed.contains(&"schema family".to_owned()), "{removed:?}");
-    assert_eq!(catalog(&four), before);
-    assert_eq!(found(&four), State::Absent);
+    assert_eq!(objects(&six), before);
+    assert_eq!(found(&six), State::Absent);
 }
 
 #[test]
@@ -406,12 +415,15 @@ fn load_check_and_drop_work_on_18() {
 #[test]
 fn rows_are_frozen_and_all_visible_after_a_load() {
     let connect = database(support::shared());
-    load(&connect, &Family::new(20), &options(2)).unwrap();
+    // One table is cut into chunks, the other is one.
+    load(&connect, &Family::new(20), &options(6)).unwrap();
     run(&connect, "CREATE EXTENSION pg_visibility");
     for table in ["parent", "child"] {
+        // Pages that a COPY added and did not need hold no rows and stay as they are.
         let sql = format!(
             "SELECT count(*) FILTER (WHERE NOT all_frozen) || ' ' || (count(*) > 0) \
-             FROM pg_visibility_map('family.{table}')"
+             FROM pg_visibility_map('family.{table}') \
+             WHERE blkno IN (SELECT (ctid::text::point)[0]::bigint FROM family.{table})"
         );
         assert_eq!(value(&connect, &sql), "0 true", "{table}");
     }
@@ -448,6 +460,9 @@ fn the_loader_process() {
     let connect = ConnectOptions::parse(parts[0]).unwrap();
     let mut data = Family::new(parts[1].parse().unwrap());
     data.pause = Duration::from_millis(5);
+    if parts[2].starts_with("indexes:4") {
+        data.extra = Some(SLOW);
+    }
     let (step, advances) = parts[2].split_once(':').unwrap();
     let advances: u32 = advances.parse().unwrap();
     let signal: i32 = parts[3].parse().unwrap();
@@ -456,6 +471,10 @@ fn the_loader_process() {
     let mut signalled = Tick::default();
     let mut at = |now: &str, count: u32| {
         if now == step && count == advances {
+            if data.extra.is_some() {
+                // The last of the indexes, begun a moment ago or about to.
+                clock::pause(Duration::from_millis(500));
+            }
             signalled = watch.now();
             let own = std::process::id().to_string();
             Command::new("kill")
@@ -464,15 +483,18 @@ fn the_loader_process() {
                 .unwrap();
         }
     };
-    let result = dataset::load(&connect, &data, &resume(3), &mut Told::new(&mut at));
+    let result = dataset::load(&connect, &data, &resume(6), &mut Told::new(&mut at));
     let after = watch.now().since(signalled) / 1_000_000;
     eprintln!("outcome {result:?}");
     eprintln!("ended {after} ms after the signal");
     assert!(after < 2000, "{after} ms");
 }
 
+/// Stands for an index that takes long; leaves no trace in the catalog.
+const SLOW: &str = "SELECT pg_sleep(30)";
+
 /// Where to end a load: every step, and the middle of those that have one.
-const POINTS: [&str; 11] = [
+const POINTS: [&str; 12] = [
     "create tables:0",
     "create tables:7",
     "rows:0",
@@ -480,9 +502,10 @@ const POINTS: [&str; 11] = [
     "rows:40",
     "indexes:0",
     "indexes:2",
-    "foreign keys:0",
-    "foreign keys:1",
-    "vacuum and analyze:1",
+    "indexes:4",
+    "foreign keys, vacuum and analyze:0",
+    "foreign keys, vacuum and analyze:1",
+    "foreign keys, vacuum and analyze:3",
     "checkpoint:0",
 ];
 
@@ -606,6 +629,91 @@ fn a_failed_statement_stops_the_whole_load_and_names_the_cause() {
     assert_eq!(fingerprint(&connect), undisturbed(support::shared(), 20));
 }
 
+#[test]
+fn a_failed_statement_cancels_the_long_ones_beside_it() {
+    let connect = database(support::shared());
+    let mut data = Family::new(20);
+    // The long one is on a table of its own, and so runs while the other fails.
+    data.extra = Some(SLOW);
+    let mut at = |step: &str, count: u32| {
+        if step == "indexes" && count == 0 {
+            run(&connect, "DROP TABLE family.parent");
+        }
+    };
+    let watch = Monotonic::start();
+    let result = dataset::load(&connect, &data, &options(4), &mut Told::new(&mut at));
+    let seconds = watch.now().0 / 1_000_000_000;
+    assert!(seconds < 10, "{seconds}");
+    problem(
+        result,
+        Kind::Environment,
+        &["the data set is damaged", "parent", "--drop"],
+    );
+}
+
+#[test]
+fn sessions_of_a_killed_loader_are_ended_before_its_load_is_continued() {
+    // Version 12 does not notice by itself that a client is gone.
+    let server = support::start("12", &[]);
+    let want = undisturbed(&server, 20);
+    let connect = database(&server);
+    loader(&connect, 20, "indexes:4", 9).wait().unwrap();
+    let sleeping = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%'";
+    assert_eq!(value(&connect, sleeping), "1");
+    load(&connect, &Family::new(20), &resume(2)).unwrap();
+    assert_eq!(value(&connect, sleeping), "0");
+    assert_eq!(fingerprint(&connect), want);
+}
+
+#[test]
+fn a_disk_that_runs_full_leaves_a_load_that_continues_when_there_is_space() {
+    let directory = tempfile::tempdir().unwrap();
+    let space = directory.path().join("space");
+    std::fs::create_dir(&space).unwrap();
+    let mount = |options: &str| {
+        Command::new("mount")
+            .args(["-t", "tmpfs", "-o", options, "tmpfs"])
+            .arg(&space)
+            .status()
+            .is_ok_and(|status| status.success())
+    };
+    if !mount("size=2m,mode=0777") {
+        return; // Only root may mount.
+    }
+    std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let server = support::start("18", &[]);
+    let want = undisturbed(&server, 20);
+    let connect = database(&server);
+    let place = space.join("tables");
+    std::fs::create_dir(&place).unwrap();
+    std::fs::set_permissions(&place, PermissionsExt::from_mode(0o777)).unwrap();
+    let uid = std::fs::metadata(&server.data_dir).unwrap().uid();
+    std::os::unix::fs::chown(&place, Some(uid), None).unwrap();
+    run(
+        &connect,
+        &format!("CREATE TABLESPACE small LOCATION '{}'", place.display()),
+    );
+    let database = &connect.database;
+    run(
+        &connect,
+        &format!("ALTER DATABASE {database} SET default_tablespace = small"),
+    );
+    let result = load(&connect, &Family::new(20), &options(6));
+    let grown = mount("remount,size=64m");
+    let resumed = load(&connect, &Family::new(20), &resume(6));
+    let got = fingerprint(&connect);
+    drop(server);
+    Command::new("umount").arg(&space).status().unwrap();
+    problem(
+        result,
+        Kind::Environment,
+        &["disk is full", "free space", "--resume"],
+    );
+    assert!(grown);
+    resumed.unwrap();
+    assert_eq!(got, want);
+}
+
 // Refusals.
 
 #[test]
@@ -635,6 +743,16 @@ fn a_data_set_that_is_there_is_neither_loaded_over_nor_mistaken_for_another() {
         data_version: 4,
         ..options(2)
     };
+    let mut other = there.clone();
+    other.insert("foreign_keys".to_owned(), "false".to_owned());
+    problem(
+        dataset::verify_parameters(&other, &data, &options(2)),
+        Kind::Usage,
+        &[
+            "foreign_keys=false, this plan wants foreign_keys=(none)",
+            "`--no-foreign-keys`",
+        ],
+    );
     problem(
         dataset::verify_parameters(&there, &data, &newer),
         Kind::Usage,
@@ -840,13 +958,13 @@ fn a_foreign_dependant_blocks_drop_and_nothing_is_removed() {
         ),
     ] {
         run(&connect, create);
-        let before = catalog(&connect);
+        let before = objects(&connect);
         problem(
             dataset::drop(&mut session, "family"),
             Kind::Usage,
             &[named, "nothing was removed"],
         );
-        assert_eq!(catalog(&connect), before);
+        assert_eq!(objects(&connect), before);
         run(&connect, undo);
     }
     dataset::drop(&mut session, "family").unwrap();
@@ -888,12 +1006,81 @@ fn drop_needs_a_marker_and_copes_with_tables_removed_by_hand() {
 #[test]
 fn a_half_loaded_data_set_can_be_dropped() {
     let connect = database(support::shared());
-    let before = catalog(&connect);
+    let before = objects(&connect);
     loader(&connect, 20, "rows:5", 9).wait().unwrap();
     assert!(matches!(found(&connect), State::Unfinished(_)));
     let mut session = Session::connect(&connect).unwrap();
     dataset::drop(&mut session, "family").unwrap();
-    assert_eq!(catalog(&connect), before);
+    assert_eq!(objects(&connect), before);
+}
+
+// The real thing.
+
+#[derive(clap::Parser)]
+struct Arguments {
+    #[command(flatten)]
+    workload: WorkloadArgs,
+}
+
+/// Count and checksum of every TPC-C table.
+fn tpcc_fingerprint(connect: &ConnectOptions, data: &dyn DataSet) -> Vec<String> {
+    data.tables()
+        .iter()
+        .map(|table| {
+            let sql = format!(
+                "SELECT '{0} ' || count(*) || ' ' || sum(hashtext(t::text)::bigint) FROM tpcc.{0} t",
+                table.name
+            );
+            value(connect, &sql)
+        })
+        .collect()
+}
+
+#[test]
+fn tpcc_is_the_same_and_consistent_however_it_was_loaded() {
+    let arguments = Arguments::parse_from(["load", "tpcc", "--warehouses", "2"]);
+    let plan = pgdyno::plan::resolve_data(&arguments.workload).unwrap();
+    let workload = (catalog::find("tpcc").unwrap().from_plan)(&plan).unwrap();
+    let data = workload.data_set().unwrap();
+    let server = support::shared();
+    let quiet = &mut |_: &str, _: u32| ();
+    let mut prints = Vec::new();
+    for connections in [1, 6] {
+        let connect = database(server);
+        let mut told = Told::new(quiet);
+        dataset::load(&connect, data, &options(connections), &mut told).unwrap();
+        prints.push(tpcc_fingerprint(&connect, data));
+        for result in dataset::check(&connect, data, 4, &mut told).unwrap() {
+            assert_eq!(result.violations, 0, "{result:?}");
+        }
+    }
+    let connect = database(server);
+    let broken = dataset::load(
+        &connect,
+        data,
+        &options(3),
+        &mut Told::new(&mut |step, count| {
+            if step == "rows" && count == 60 {
+                end_others(&connect);
+            }
+        }),
+    );
+    problem(broken, Kind::Environment, &["--resume"]);
+    dataset::load(&connect, data, &resume(4), &mut Told::new(quiet)).unwrap();
+    prints.push(tpcc_fingerprint(&connect, data));
+    assert_eq!(prints[0], prints[1]);
+    assert_eq!(prints[0], prints[2]);
+    let removed = dataset::drop(&mut Session::connect(&connect).unwrap(), "tpcc").unwrap();
+    assert_eq!(removed.len(), 9 + 3 + 1);
+}
+
+/// Ends all other sessions of the database.
+fn end_others(connect: &ConnectOptions) {
+    run(
+        connect,
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+         WHERE datname = current_database() AND pid <> pg_backend_pid()",
+    );
 }
 
 // CSV files.
