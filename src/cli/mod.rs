@@ -81,7 +81,7 @@ struct RunArgs {
     measure: MeasureArgs,
     #[command(flatten)]
     output: OutputArgs,
-    /// Where records go [default: $PGDYNO_HOME/runs]
+    /// Where records go [default: runs in the home of pgdyno]
     #[arg(long, value_name = "DIR")]
     runs_dir: Option<PathBuf>,
     /// Print every verdict, also those that pass
@@ -90,6 +90,7 @@ struct RunArgs {
 }
 
 #[derive(clap::Args, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag")]
 #[command(after_help = "Examples:
   pgdyno load tpcc -w 100 -c 8
   pgdyno load tpcc -w 100 --resume

@@ -138,6 +138,11 @@ impl Run<'_> {
             Some(target) => self.on_server(target)?,
             None => (self.drive(None)?, self.without_server()),
         };
+        if driven.record.ended == Ended::Interrupted && driven.record.measurement_s <= 0.0 {
+            return Err(Problem::interrupted(
+                "interrupted before the measurement began",
+            ));
+        }
         Ok(RunRecord {
             schema_version: SCHEMA_VERSION,
             id: store::new_id(&self.plan.workload, started_at),

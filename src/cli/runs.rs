@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 pub(super) struct RunsArgs {
     #[command(subcommand)]
     command: Option<RunsCommand>,
-    /// Where records are [default: $PGDYNO_HOME/runs]
+    /// Where records are [default: runs in the home of pgdyno]
     #[arg(long, value_name = "DIR", global = true)]
     runs_dir: Option<PathBuf>,
     #[command(flatten)]

@@ -7,6 +7,7 @@ use crate::record::Counts;
 use crate::session::Failure;
 use crate::units::grouped;
 use indicatif::{ProgressBar, ProgressStyle};
+use std::fmt::Write as _;
 
 /// Prints a line for each window and lets the probe read the server's counters.
 pub(super) struct Live<'a> {
@@ -103,16 +104,16 @@ impl Watcher for Live<'_> {
         let mut line = format!("{end:7.1} s  {} conn  {rate:8.1} tps", window.connections);
         if let Some(counts) = self.new_order.and_then(|i| window.counts.get(i)) {
             let nopm = counts.committed as f64 * 60.0 / window.length_s;
-            line.push_str(&format!("  {:>9} NOPM", grouped(nopm as u64)));
+            let _ = write!(line, "  {:>9} NOPM", grouped(nopm as u64));
         }
-        line.push_str(&format!("  p95 {:8.2} ms", window.p95_us as f64 / 1000.0));
+        let _ = write!(line, "  p95 {:8.2} ms", window.p95_us as f64 / 1000.0);
         for (failure, &n) in Failure::ALL.iter().zip(&window.failures) {
             if n > 0 {
-                line.push_str(&format!("  {} {}", failure.name(), grouped(n)));
+                let _ = write!(line, "  {} {}", failure.name(), grouped(n));
             }
         }
         if all.retries > 0 {
-            line.push_str(&format!("  retries {}", grouped(all.retries)));
+            let _ = write!(line, "  retries {}", grouped(all.retries));
         }
         if window.begin_s < 0.0 {
             line.push_str("  (ramp-up)");

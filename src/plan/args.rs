@@ -72,6 +72,7 @@ pub struct OutputArgs {
 
 /// How the measurement is made.
 #[derive(Args, Clone, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag")]
 #[command(next_help_heading = "Measurement")]
 pub struct MeasureArgs {
     /// Length of the measurement (90s, 10m, 2h)

@@ -1,5 +1,6 @@
 //! One pgdyno at a time: a lock file with the holder's process id in it.
 
+use super::process;
 use crate::interrupt;
 use crate::problem::{IoContext, Problem};
 use rustix::fs::{FlockOperation, flock};
@@ -8,6 +9,11 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
+
+/// Between two looks at a lock that somebody holds.
+const STEP: Duration = Duration::from_millis(100);
+/// How often to look again when the holder is dead: ten seconds.
+const PATIENCE_STEPS: u32 = 100;
 
 /// Held until dropped; the kernel lets go of it when the process dies, however it dies.
 #[derive(Debug)]
@@ -29,6 +35,7 @@ impl Lease {
     /// Takes the lock at `path`, or says who holds it.
     pub(crate) fn try_take(path: &Path) -> Result<Result<Lease, Holder>, Problem> {
         let attempt = || -> std::io::Result<Result<Lease, Holder>> {
+            let mut patience = PATIENCE_STEPS;
             loop {
                 let mut file = OpenOptions::new()
                     .read(true)
@@ -41,7 +48,15 @@ impl Lease {
                     Err(rustix::io::Errno::WOULDBLOCK) => {
                         let mut holder = String::new();
                         file.read_to_string(&mut holder)?;
-                        return Ok(Err(holder.trim().parse().ok()));
+                        let holder: Holder = holder.trim().parse().ok();
+                        // A child that a killed holder had just forked has the lock until it execs.
+                        let gone = holder.is_some_and(|pid| !process::alive(pid));
+                        if gone && patience > 0 {
+                            patience -= 1;
+                            crate::clock::pause(STEP);
+                            continue;
+                        }
+                        return Ok(Err(holder));
                     }
                     Err(error) => return Err(error.into()),
                 }
@@ -71,7 +86,7 @@ impl Lease {
                 }
             }
             interrupt::check()?;
-            crate::clock::pause(Duration::from_millis(100));
+            crate::clock::pause(STEP);
         }
     }
 }

@@ -17,6 +17,10 @@ pub struct Finding {
     pub detail: String,
 }
 
+#[allow(
+    clippy::unnecessary_wraps,
+    reason = "each is the last expression of a check"
+)]
 impl Finding {
     fn pass(detail: impl Into<String>) -> Option<Finding> {
         Some(Finding {

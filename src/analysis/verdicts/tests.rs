@@ -32,6 +32,11 @@ fn a_healthy_run_passes_every_check() {
 type Change = fn(&mut RunRecord);
 
 #[test]
+#[allow(
+    clippy::too_many_lines,
+    clippy::semicolon_if_nothing_returned,
+    reason = "a table of one-line changes"
+)]
 fn each_fault_is_seen_by_its_check() {
     use VerdictStatus::{Invalid, Warn};
     let cases: &[(&str, VerdictStatus, Change)] = &[
