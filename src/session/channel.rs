@@ -53,6 +53,8 @@ pub(super) struct Channel {
     drained: bool,
     /// The first error of this exchange.
     error: Option<SessionError>,
+    /// A server that stops at once says so in a notice, and closes.
+    farewell: Option<SessionError>,
     exchange: Exchange,
     /// Why the connection is of no use any more.
     broken: Option<SessionError>,
@@ -73,6 +75,7 @@ impl Channel {
             end: 0,
             drained: false,
             error: None,
+            farewell: None,
             exchange: Exchange::None,
             broken: None,
         }
@@ -126,7 +129,7 @@ impl Channel {
                 }
                 b'G' if copy_in => return Poll::Ready(Ok(Stop::CopyIn)),
                 b'G' => self.refuse_copy(),
-                b'E' | b'S' => {
+                b'E' | b'N' | b'S' => {
                     if let Err(malformed) = self.note(range) {
                         return Poll::Ready(Err(self.break_off(malformed.into())));
                     }
@@ -189,6 +192,13 @@ impl Channel {
             Message::ReadyForQuery(status) => self.status = status,
             Message::ErrorResponse(fields) if self.error.is_none() => {
                 self.error = Some(error::from_server(&fields));
+            }
+            Message::NoticeResponse(fields)
+                if fields
+                    .get(b'C')
+                    .is_some_and(|state| state.starts_with(b"57P")) =>
+            {
+                self.farewell = Some(error::from_server(&fields));
             }
             Message::ParameterStatus { name, value } => {
                 let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
@@ -294,7 +304,7 @@ impl Channel {
     }
 
     fn lost(&mut self, cause: Option<&io::Error>) -> SessionError {
-        let error = match self.error.take() {
+        let error = match self.error.take().or(self.farewell.take()) {
             Some(mut last_words) => {
                 last_words.failure = Failure::Disconnected;
                 last_words

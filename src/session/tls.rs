@@ -124,6 +124,11 @@ fn refused_certificate(reason: &CertificateError, host: &str) -> (String, Option
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
             ("the server's certificate has expired".to_owned(), None)
         }
+        // webpki's word for a certificate that may sign others, shown by a server.
+        CertificateError::Other(other) if other.to_string() == "CaUsedAsEndEntity" => (
+            "the server's certificate is that of an authority, and not itself trusted".to_owned(),
+            Some("name the server's own certificate with sslrootcert=FILE"),
+        ),
         CertificateError::Revoked => ("the server's certificate is revoked".to_owned(), None),
         other => (
             format!("the server's certificate was refused: {other}"),

@@ -328,6 +328,7 @@ mod tests {
     };
 
     /// One of each message, as servers send them.
+    #[allow(clippy::too_many_lines, reason = "a table")]
     fn examples() -> Vec<(&'static [u8], Message<'static>)> {
         let row_body: &'static [u8] = b"\0\x03\0\0\0\x01a\xff\xff\xff\xff\0\0\0\0";
         let error_body: &'static [u8] = b"SERROR\0VERROR\0C23505\0Mdouble\0Hno\0\0";

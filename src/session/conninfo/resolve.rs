@@ -42,14 +42,17 @@ pub(super) fn resolve(
             );
         }
     };
-    options.database = values.get("dbname").unwrap_or(&options.user).to_owned();
+    values
+        .get("dbname")
+        .unwrap_or(&options.user)
+        .clone_into(&mut options.database);
     options.hosts = hosts(values)?;
     options.ssl_mode = ssl_mode(values)?;
-    options.application_name = values
+    values
         .get("application_name")
         .or(values.get("fallback_application_name"))
         .unwrap_or(APPLICATION_NAME)
-        .to_owned();
+        .clone_into(&mut options.application_name);
     options.options = values.get("options").map(str::to_owned);
     options.connect_timeout = connect_timeout(values)?;
     options.channel_binding = channel_binding(values)?;
