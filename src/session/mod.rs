@@ -35,6 +35,8 @@ mod tls;
 mod waits;
 mod x509;
 
+/// A numeric field in the binary form, as parameters and COPY have it.
+pub use crate::wire::value::decimal as write_decimal;
 pub use conninfo::{ConnectOptions, SslMode};
 pub use copy::CopyIn;
 pub use error::{Failure, SessionError};

@@ -1,5 +1,7 @@
 //! Rows on their way into COPY: one writer for the binary form and for CSV files.
 
+use crate::session::write_decimal;
+
 /// The form of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopyFormat {
@@ -15,9 +17,6 @@ pub const BINARY_HEADER: [u8; 19] = *b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 
 /// What a binary COPY ends with: a field count of -1.
 pub const BINARY_TRAILER: [u8; 2] = [0xff, 0xff];
-
-/// Sign word of a negative binary numeric.
-const NUMERIC_NEGATIVE: i16 = 0x4000;
 
 /// Rows of one table, appended field by field: `begin_row`, one call for each column, `end_row`.
 /// Nothing is allocated but the growing buffer.
@@ -93,25 +92,17 @@ impl CopyBuffer {
     #[inline]
     pub fn cents(&mut self, value: i64) {
         match self.format {
-            CopyFormat::Binary => {
-                // The fraction fills the upper half of one base-10,000 digit.
-                let magnitude = value.unsigned_abs();
-                self.numeric(value < 0, magnitude / 100, magnitude % 100 * 100, 2);
-            }
-            CopyFormat::Csv => self.csv_decimal(value, 100),
+            CopyFormat::Binary => write_decimal(&mut self.bytes, value, 2),
+            CopyFormat::Csv => self.csv_decimal(value, 2),
         }
     }
 
     /// A numeric with four decimals, given in ten-thousandths: taxes and discounts.
     #[inline]
     pub fn ratio(&mut self, value: i32) {
-        let value = i64::from(value);
         match self.format {
-            CopyFormat::Binary => {
-                let magnitude = value.unsigned_abs();
-                self.numeric(value < 0, magnitude / 10_000, magnitude % 10_000, 4);
-            }
-            CopyFormat::Csv => self.csv_decimal(value, 10_000),
+            CopyFormat::Binary => write_decimal(&mut self.bytes, i64::from(value), 4),
+            CopyFormat::Csv => self.csv_decimal(i64::from(value), 4),
         }
     }
 
@@ -165,44 +156,6 @@ impl CopyBuffer {
         self.bytes.extend_from_slice(&(length as i32).to_be_bytes());
     }
 
-    /// The canonical binary form: base-10,000 digits without zeros at either end. `fraction` is
-    /// one such digit.
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_possible_wrap,
-        reason = "digits are below 10,000 and there are at most seven"
-    )]
-    fn numeric(&mut self, negative: bool, mut integer: u64, fraction: u64, scale: i16) {
-        let mut digits = [0_i16; 7];
-        let mut begin = 6;
-        digits[6] = fraction as i16;
-        while integer > 0 {
-            begin -= 1;
-            digits[begin] = (integer % 10_000) as i16;
-            integer /= 10_000;
-        }
-        // The digit before the point stands at index 5 and has weight 0.
-        let mut weight = 5 - begin as i16;
-        let mut end = 7;
-        while begin < end && digits[end - 1] == 0 {
-            end -= 1;
-        }
-        while begin < end && digits[begin] == 0 {
-            begin += 1;
-            weight -= 1;
-        }
-        let digits = &digits[begin..end];
-        let sign = if negative { NUMERIC_NEGATIVE } else { 0 };
-        let weight = if digits.is_empty() { 0 } else { weight };
-        self.length(8 + 2 * digits.len());
-        for word in [digits.len() as i16, weight, sign, scale] {
-            self.bytes.extend_from_slice(&word.to_be_bytes());
-        }
-        for digit in digits {
-            self.bytes.extend_from_slice(&digit.to_be_bytes());
-        }
-    }
-
     fn csv_integer(&mut self, value: i64) {
         if value < 0 {
             self.bytes.push(b'-');
@@ -211,14 +164,14 @@ impl CopyBuffer {
         self.bytes.push(b',');
     }
 
-    fn csv_decimal(&mut self, value: i64, unit: u64) {
-        let magnitude = value.unsigned_abs();
+    fn csv_decimal(&mut self, value: i64, scale: u32) {
+        let (magnitude, unit) = (value.unsigned_abs(), 10_u64.pow(scale));
         if value < 0 {
             self.bytes.push(b'-');
         }
         self.digits(magnitude / unit, 1);
         self.bytes.push(b'.');
-        self.digits(magnitude % unit, if unit == 100 { 2 } else { 4 });
+        self.digits(magnitude % unit, scale as usize);
         self.bytes.push(b',');
     }
 
