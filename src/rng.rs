@@ -1,7 +1,7 @@
 //! Chance, planned: one seed, split into named streams.
 //!
 //! The generator is xoshiro256++ (Blackman and Vigna, "Scrambled linear pseudorandom number
-//! generators", 2021), seeded through SplitMix64. It is written out here because every byte of a
+//! generators", 2021), seeded through `SplitMix64`. It is written out here because every byte of a
 //! data set and every input of a run depends on it, so it may not change under us.
 
 /// The root of all random streams of a run or a data set.

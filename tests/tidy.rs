@@ -1,5 +1,10 @@
 //! Keeps the rules that the compiler does not: import directions, sizes, registries, references.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "this is all test code, helpers included"
+)]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -13,7 +13,7 @@ use std::time::Duration;
 const WAREHOUSES_MAX: i64 = i32::MAX as i64 / 2;
 const CONNECTIONS_MAX: i64 = 10_000;
 const TERMINALS_MAX: i64 = 10_000_000;
-const TIME_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
+const TIME_MAX: Duration = Duration::from_hours(366 * 24);
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 /// Windows are kept in memory and in the record.
 const WINDOWS_MAX: f64 = 1_000_000.0;

@@ -195,6 +195,7 @@ fn on_target(home: &Path, line: &str, conninfo: &str) -> Output {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn what_only_a_server_can_refuse_is_refused_as_clearly() {
     let server = support::shared();
     let home = tempfile::tempdir().unwrap();

@@ -48,7 +48,7 @@ fn command(home: &Path, line: &str) -> Command {
 /// Waits until stderr says `words`; returns what it said until then.
 fn wait_for(lines: &Receiver<String>, words: &str) -> String {
     let mut said = String::new();
-    while let Ok(line) = lines.recv_timeout(Duration::from_secs(180)) {
+    while let Ok(line) = lines.recv_timeout(Duration::from_mins(3)) {
         said.push_str(&line);
         said.push('\n');
         if line.contains(words) {
@@ -178,7 +178,7 @@ fn sigkill_of_pgdyno_in_every_phase_leaves_no_server_and_the_next_start_works() 
 #[test]
 fn a_server_killed_in_the_measurement_ends_the_run_with_what_was_measured() {
     let home = support::Home::empty();
-    let (mut child, lines) = start_run(home.root());
+    let (child, lines) = start_run(home.root());
     wait_for(&lines, "measuring");
     pgdyno::clock::pause(Duration::from_secs(2));
     for pid in servers(home.root()) {
