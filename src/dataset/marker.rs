@@ -2,9 +2,9 @@
 //!
 //! | table | holds |
 //! |---|---|
-//! | `pgdyno_dataset` | key and value: format, state, workload, data version, seed, parameters, steps done |
+//! | `pgdyno_dataset` | format, state, workload, data version, seed, parameters, steps done |
 //! | `pgdyno_progress` | one row for each chunk of rows, committed together with the rows |
-//! | `pgdyno_objects` | what the load created: tables, and the schema when it was not there before |
+//! | `pgdyno_objects` | what the load created: tables, and the schema when it is ours |
 
 use super::chunk::Done;
 use super::crew::GLANCE;

@@ -4,7 +4,8 @@ use super::sql::literal;
 use crate::session::{Session, SessionError};
 
 /// A fair share of memory for one of `sessions`: an eighth of this host's memory when the server
-/// runs on it, else half of the server's `shared_buffers`; never less than the setting `name` already is.
+/// runs on it, else half of the server's `shared_buffers`; never less than the setting `name`
+/// already is.
 pub(super) fn share(
     session: &mut Session,
     name: &str,

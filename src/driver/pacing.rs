@@ -1,4 +1,4 @@
-//! When the next transaction is due, and what it is: terminals, their timers, the queue of due work.
+//! When the next transaction is due, and what it is: terminals, timers, the queue of due work.
 //!
 //! The worker asks for due work ([`Crew::take`]) and tells what has ended ([`Crew::finished`]);
 //! everything about arrivals is decided here and nowhere else.

@@ -649,7 +649,11 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..Default::default() })]
+        #![proptest_config(ProptestConfig {
+            cases: 32,
+            failure_persistence: None,
+            ..Default::default()
+        })]
 
         #[test]
         fn the_parts_of_a_run_merge_to_the_whole_in_any_order(

@@ -31,7 +31,8 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    /// Begins to connect; the socket becomes writable when that has ended (see [`Self::connected`]).
+    /// Begins to connect; the socket becomes writable when that has ended
+    /// (see [`Self::connected`]).
     pub(super) fn open(endpoint: &Endpoint) -> io::Result<Self> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let family = match endpoint {
