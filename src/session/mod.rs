@@ -215,6 +215,8 @@ impl Session {
     pub async fn flush(&mut self) -> Result<Reply<'_>, SessionError> {
         let channel = attached(&mut self.channel)?;
         self.round_trips += 1;
+        // A sleep that was given up.
+        self.waits.wake_at.set(None);
         frontend::sync(&mut channel.output);
         channel.begin(Exchange::Extended)?;
         poll_fn(|_| channel.poll_exchange(false)).await?;

@@ -265,3 +265,127 @@ fn unsupported(code: i32) -> AuthError {
         ),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn conversation(password: Option<&'static str>) -> Conversation<'static> {
+        Conversation::new(Credentials {
+            user: "md5_user",
+            password,
+            channel_binding: ChannelBinding::Prefer,
+            tls: false,
+            certificate_hash: None,
+            methods: &Method::ALL,
+        })
+    }
+
+    const SASL: Authentication<'static> = Authentication::Sasl {
+        mechanisms: b"SCRAM-SHA-256-PLUS\0SCRAM-SHA-256\0\0",
+    };
+
+    fn message(error: AuthError) -> String {
+        match error {
+            AuthError::PasswordMissing => "missing".to_owned(),
+            AuthError::Refused { message, .. } => message,
+        }
+    }
+
+    #[test]
+    fn passwords_are_answered_as_the_server_asks() {
+        let mut out = Vec::new();
+        let md5 = Authentication::Md5Password {
+            salt: [0x2a, 0x3d, 0x8f, 0xe0],
+        };
+        let done = conversation(Some("password")).answer(md5, &mut out);
+        assert_eq!(done, Ok(false));
+        // The value is that of postgres-protocol's own test.
+        assert_eq!(out, b"p\0\0\0\x28md562af4dd09bbb41884907a838a3233294\0");
+        out.clear();
+        let clear = conversation(Some("pw")).answer(Authentication::CleartextPassword, &mut out);
+        assert_eq!(clear, Ok(false));
+        assert_eq!(out, b"p\0\0\0\x07pw\0");
+        out.clear();
+        assert_eq!(
+            conversation(None).answer(Authentication::Ok, &mut out),
+            Ok(true)
+        );
+        assert!(out.is_empty());
+    }
+
+    #[test]
+    fn a_missing_or_empty_password_is_told_apart_from_a_wrong_one() {
+        for password in [None, Some("")] {
+            for request in [Authentication::CleartextPassword, SASL] {
+                let done = conversation(password).answer(request, &mut Vec::new());
+                assert_eq!(done, Err(AuthError::PasswordMissing));
+            }
+        }
+    }
+
+    #[test]
+    fn scram_begins_without_channel_binding_when_nothing_is_encrypted() {
+        let mut out = Vec::new();
+        conversation(Some("pw")).answer(SASL, &mut out).unwrap();
+        let text = String::from_utf8_lossy(&out);
+        assert!(text.contains("SCRAM-SHA-256\0"), "{text}");
+        assert!(text.contains("n,,n=,r="), "{text}");
+    }
+
+    #[test]
+    fn channel_binding_is_used_when_both_sides_can() {
+        let offered = b"SCRAM-SHA-256\0\0";
+        for (binding, mechanisms, expected) in [
+            (ChannelBinding::Prefer, None, "SCRAM-SHA-256-PLUS\0"),
+            (ChannelBinding::Require, None, "p=tls-server-end-point,,"),
+            (ChannelBinding::Disable, None, "n,,n="),
+            // "I could, but think that you cannot": the server notices a man in the middle.
+            (ChannelBinding::Prefer, Some(offered), "y,,n="),
+        ] {
+            let mut conversation = conversation(Some("pw"));
+            conversation.credentials.tls = true;
+            conversation.credentials.certificate_hash = Some(&[7; 32]);
+            conversation.credentials.channel_binding = binding;
+            let request = mechanisms.map_or(SASL, |mechanisms| Authentication::Sasl { mechanisms });
+            let mut out = Vec::new();
+            conversation.answer(request, &mut out).unwrap();
+            let text = String::from_utf8_lossy(&out);
+            assert!(text.contains(expected), "{binding:?}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_skips_steps_is_not_believed() {
+        let mut conversation = conversation(Some("pw"));
+        conversation.answer(SASL, &mut Vec::new()).unwrap();
+        let early = conversation.answer(Authentication::Ok, &mut Vec::new());
+        assert!(message(early.unwrap_err()).contains("without proving"));
+        for request in [
+            Authentication::SaslContinue(b"r=x,s=eA==,i=1"),
+            Authentication::SaslFinal(b"v=x"),
+        ] {
+            let done = super::tests::conversation(None).answer(request, &mut Vec::new());
+            assert!(message(done.unwrap_err()).contains("out of order"));
+        }
+    }
+
+    #[test]
+    fn what_is_not_supported_is_named() {
+        for (code, name) in [
+            (2, "Kerberos V5"),
+            (6, "SCM"),
+            (7, "GSSAPI"),
+            (9, "SSPI"),
+            (99, "99"),
+        ] {
+            let done = conversation(None).answer(Authentication::Other(code), &mut Vec::new());
+            assert!(message(done.unwrap_err()).contains(name), "{code}");
+        }
+        let oauth = Authentication::Sasl {
+            mechanisms: b"OAUTHBEARER\0\0",
+        };
+        let done = conversation(Some("pw")).answer(oauth, &mut Vec::new());
+        assert!(message(done.unwrap_err()).contains("OAUTHBEARER"));
+    }
+}

@@ -1,5 +1,7 @@
 //! Sessions on real servers.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
 mod failures;
 mod interrupts;
 mod login;
@@ -44,7 +46,7 @@ fn write(server: &Server, path: &Path, text: &str) {
     chown(path, Some(owner.uid()), Some(owner.gid())).unwrap();
 }
 
-/// Puts `lines` in front of pg_hba.conf.
+/// Puts `lines` in front of `pg_hba.conf`.
 fn prepend_hba(server: &Server, lines: &str) {
     let path = server.data_dir.join("pg_hba.conf");
     let old = std::fs::read_to_string(&path).unwrap();

@@ -357,4 +357,13 @@ mod tests {
             assert_eq!(read(text), expected, "{text}");
         }
     }
+
+    proptest::proptest! {
+        #[test]
+        fn no_string_makes_the_reader_panic(text: String, scheme: bool) {
+            let prefix = if scheme { "postgresql://" } else { "user=" };
+            let _ = parse(&text);
+            let _ = parse(&format!("{prefix}{text}"));
+        }
+    }
 }

@@ -83,6 +83,22 @@ fn a_server_that_is_killed_mid_flush_is_a_lost_connection() {
 }
 
 #[test]
+fn a_copy_whose_backend_dies_ends_with_a_lost_connection() {
+    let server = support::start("18", &[]);
+    let mut session = connect(&server);
+    session.query("CREATE TABLE t (a int)").unwrap();
+    let pid = session.backend_pid();
+    let mut copy = session.copy_in("COPY t FROM STDIN").unwrap();
+    copy.send(b"1\n").unwrap();
+    signal(pid, Signal::KILL);
+    let rows = "1\n".repeat(100_000);
+    let error = (0..1000).find_map(|_| copy.send(rows.as_bytes()).err());
+    assert_eq!(error.unwrap().failure, Failure::Disconnected);
+    drop(copy);
+    assert!(!session.is_usable());
+}
+
+#[test]
 fn time_limits_and_conflicts_have_their_classes() {
     let server = support::start("18", &[]);
     let mut session = connect(&server);

@@ -15,6 +15,14 @@ const TARGET: &str = "PGDYNO_TEST_TARGET";
 #[test]
 fn an_interrupt_cancels_the_statement_and_leaves_the_session_usable() {
     let server = support::start("18", &[]);
+    run_child(&server.connect("postgres"));
+    let mut session = connect(&server);
+    check_left(&mut session);
+    assert_eq!(value(&mut session, "SELECT count(*) FROM t"), "0");
+}
+
+/// Runs the test below against a server.
+pub(super) fn run_child(options: &ConnectOptions) {
     let status = Command::new(std::env::current_exe().unwrap())
         .args([
             "--exact",
@@ -22,17 +30,19 @@ fn an_interrupt_cancels_the_statement_and_leaves_the_session_usable() {
             "--ignored",
             "--nocapture",
         ])
-        .env(TARGET, server.connect("postgres").conninfo())
+        .env(TARGET, options.conninfo())
         .status()
         .unwrap();
     assert!(status.success());
-    let mut session = connect(&server);
+}
+
+/// Waits until no statement of the child is left.
+pub(super) fn check_left(session: &mut Session) {
     let left = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(60)%'
                 AND pid <> pg_backend_pid()";
-    while value(&mut session, left) != "0" {
+    while value(session, left) != "0" {
         pause(Duration::from_millis(50));
     }
-    assert_eq!(value(&mut session, "SELECT count(*) FROM t"), "0");
 }
 
 #[test]

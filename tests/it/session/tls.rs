@@ -1,6 +1,6 @@
 //! TLS: who is believed, and what is done when TLS is not to be had.
 
-use super::{connect, prepend_hba, refused, reload, value, write};
+use super::{connect, interrupts, prepend_hba, refused, reload, value, write};
 use crate::support::{self, Server};
 use pgdyno::session::{ConnectOptions, Session, SessionError};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
@@ -143,7 +143,7 @@ impl World {
         );
         for (name, default) in [("sslrootcert", ""), ("sslcert", "none"), ("sslkey", "none")] {
             if !target.contains(name) {
-                target.push_str(&format!(" {name}=/nonexistent/{default}"));
+                target = format!("{target} {name}=/nonexistent/{default}");
             }
         }
         ConnectOptions::parse(&target).unwrap()
@@ -391,6 +391,9 @@ fn everything_works_the_same_under_tls() {
     copy.send(b"more\n").unwrap();
     drop(copy);
     assert_eq!(value(&mut session, "SELECT count(*) FROM t"), "1000000");
+    session.query("DROP TABLE t").unwrap();
+    interrupts::run_child(&world.options("either", "sslmode=require"));
+    interrupts::check_left(&mut session);
     let sql = format!("SELECT pg_terminate_backend({})", session.backend_pid());
     value(&mut connect(&world.server), &sql);
     let error = session.query("SELECT 1").unwrap_err();
