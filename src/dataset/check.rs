@@ -46,6 +46,9 @@ pub(super) fn run(
         setup: vec![
             sql::search_path(schema),
             format!("SET work_mem = '{work}MB'"),
+            // Every row is looked at: sums over joins whose size the planner underestimates make it
+            // prefer nested loops, which take minutes for a single warehouse.
+            "SET enable_nestloop = off".to_owned(),
             "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY".to_owned(),
             format!(
                 "SET TRANSACTION SNAPSHOT {}",
