@@ -414,7 +414,9 @@ fn load_check_and_drop_work_on_18() {
 
 #[test]
 fn rows_are_frozen_and_all_visible_after_a_load() {
-    let connect = database(support::shared());
+    // Its own server: a snapshot of another test would keep rows from being frozen.
+    let server = support::start("18", &[]);
+    let connect = database(&server);
     // One table is cut into chunks, the other is one.
     load(&connect, &Family::new(20), &options(6)).unwrap();
     run(&connect, "CREATE EXTENSION pg_visibility");

@@ -335,7 +335,7 @@ fn simple_queries_give_names_texts_and_tags() {
     assert!(results[2].rows.is_empty());
     for sql in [
         "SELECT 1, 2",
-        "SELECT 1 WHERE false",
+        "SELECT generate_series(1, 2)",
         "SELECT 1; SELECT 2",
         "",
     ] {
@@ -343,6 +343,7 @@ fn simple_queries_give_names_texts_and_tags() {
         assert_eq!(error.failure, Failure::WrongResult, "{sql}");
     }
     assert_eq!(session.query_value("SELECT NULL").unwrap(), None);
+    assert_eq!(session.query_value("SELECT 1 WHERE false").unwrap(), None);
     assert!(session.query("SELECT '\0'").is_err());
 }
 

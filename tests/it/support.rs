@@ -105,7 +105,7 @@ impl Progress for Quiet {
 /// killed or keeps it to its end.
 pub(crate) struct Home {
     pub(crate) places: Places,
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 impl Home {
@@ -124,7 +124,7 @@ impl Home {
         };
         Home {
             places,
-            _directory: directory,
+            directory: directory,
         }
     }
 
@@ -213,8 +213,8 @@ fn sweep() {
 impl Home {
     /// As `PGDYNO_HOME` for the program itself, with the machine's cache of builds in it.
     pub(crate) fn root(&self) -> &Path {
-        link_builds(self._directory.path());
-        self._directory.path()
+        link_builds(self.directory.path());
+        self.directory.path()
     }
 }
 

@@ -163,12 +163,12 @@ fn a_parameter_that_does_not_fit_is_an_error_of_the_server() {
 #[test]
 fn the_first_host_that_works_is_taken() {
     let server = support::start("18", &[]);
-    let good = server.socket_dir.display();
+    let (good, port) = (server.socket_dir.display(), server.port);
     let parse = |target: String| ConnectOptions::parse(&target).unwrap();
     for hosts in [
-        format!("host=/nonexistent,{good}"),
-        format!("host=127.0.0.1,{good} port=1,5432"),
-        format!("host=no.such.host.invalid,{good} port=5432"),
+        format!("host=/nonexistent,{good} port={port}"),
+        format!("host=127.0.0.1,{good} port=1,{port}"),
+        format!("host=no.such.host.invalid,{good} port={port}"),
     ] {
         let options = parse(format!("{hosts} user=postgres dbname=postgres"));
         let session = Session::connect(&options).unwrap();

@@ -138,8 +138,8 @@ impl World {
         let more = more.replace('@', &format!("{}/", self.files.path().display()));
         // No file of the user who runs the tests may play a part.
         let mut target = format!(
-            "host=db.test hostaddr={} dbname={database} user=postgres {more}",
-            self.address
+            "host=db.test hostaddr={} port={} dbname={database} user=postgres {more}",
+            self.address, self.server.port
         );
         for (name, default) in [("sslrootcert", ""), ("sslcert", "none"), ("sslkey", "none")] {
             if !target.contains(name) {
@@ -302,8 +302,9 @@ fn the_certificate_must_be_for_the_host_only_with_verify_full() {
         ],
     );
     let elsewhere = format!(
-        "host={} dbname=either user=postgres sslmode=verify-full sslrootcert={}",
+        "host={} port={} dbname=either user=postgres sslmode=verify-full sslrootcert={}",
         world.address,
+        world.server.port,
         world.path("self.pem").display()
     );
     let error = refused(&ConnectOptions::parse(&elsewhere).unwrap());
