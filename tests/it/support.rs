@@ -122,10 +122,7 @@ impl Home {
             clusters: directory.path().join("clusters"),
             ..Places::standard().unwrap()
         };
-        Home {
-            places,
-            directory: directory,
-        }
+        Home { places, directory }
     }
 
     /// With the default cluster of `version`, stopped: a copy of one that is made once.
