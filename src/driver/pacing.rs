@@ -10,6 +10,11 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
+/// Longest cycles that a terminal's past may have: a pass of the deck of 23 cards and more.
+const PAST_CYCLES: u32 = 32;
+/// Transactions of a past at most, for mixes whose cycles take hardly any time.
+const PAST_DRAWS: u32 = 10_000;
+
 /// How transactions arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pacing {
@@ -96,29 +101,27 @@ impl<T: Terminal> Crew<T> {
         }
     }
 
-    /// Whoever looks at a terminal at some instant is more likely to meet it in a long cycle than
-    /// in a short one, anywhere in it. Terminals that all began a cycle at once, or were spread
-    /// over their own first cycle, would offer too much or too little for minutes.
+    /// Each terminal is let run, without executing anything, up to a random instant of its past.
+    /// Terminals that all began a cycle at once, or were spread over their own first cycle, would
+    /// offer too much or too little for minutes, and of the wrong profiles: whoever looks at a
+    /// terminal at some instant is more likely to meet it in a long cycle than in a short one.
     fn start_midway(&mut self, start: Tick, rng: &mut Rng) {
-        let mut cycles = Vec::with_capacity(self.seats.len());
-        let mut think_mean = Duration::ZERO;
-        for seat in &mut self.seats {
-            let (profile, input) = seat.terminal.draw();
-            seat.next = Some((profile, input));
-            let pace = self.paces[profile.index()];
-            cycles.push(think_mean.mul_f64(-rng.unit().ln()) + pace.keying);
-            think_mean = pace.think_mean;
-        }
-        let longest = cycles.iter().max().copied().unwrap_or_default();
-        for index in (0..).take(self.seats.len()) {
-            let cycle = loop {
-                let pick = usize::try_from(rng.below(cycles.len() as u64)).unwrap_or(0);
-                let share = cycles[pick].as_secs_f64() / longest.as_secs_f64();
-                if longest.is_zero() || rng.unit() < share {
-                    break cycles[pick];
+        let cycle = |pace: &Pace| pace.keying + pace.think_mean;
+        let longest = self.paces.iter().map(cycle).max().unwrap_or_default();
+        for (index, seat) in (0..).zip(&mut self.seats) {
+            let now = (longest * PAST_CYCLES).mul_f64(rng.unit());
+            let (mut at, mut think_mean) = (Duration::ZERO, Duration::ZERO);
+            for draws in 1.. {
+                let (profile, input) = seat.terminal.draw();
+                let pace = &self.paces[profile.index()];
+                at += think_mean.mul_f64(-rng.unit().ln()) + pace.keying;
+                think_mean = pace.think_mean;
+                if at >= now || draws >= PAST_DRAWS {
+                    seat.next = Some((profile, input));
+                    break;
                 }
-            };
-            let first = start.after(cycle.mul_f64(rng.unit()));
+            }
+            let first = start.after(at.saturating_sub(now));
             self.timers.push(Reverse((first, index)));
         }
     }
@@ -312,6 +315,9 @@ mod tests {
     #[test]
     fn with_waits_a_terminal_goes_on_when_its_deferred_transaction_is_queued() {
         let mut crew = crew(Pacing::KeyingThink, 1);
+        // Its past is random; from here on it is known.
+        crew.seats[0].next = Some((ProfileId(0), 1));
+        crew.seats[0].terminal.0 = 1;
         let first = crew.next_tick().unwrap();
         crew.advance(first);
         assert_eq!(take(&mut crew, first.0 + 3), (1, first.0, Some(0)));

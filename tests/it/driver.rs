@@ -629,6 +629,24 @@ fn ten_thousand_terminals_offer_what_the_closed_form_says() {
 }
 
 #[test]
+fn the_mix_is_right_from_the_first_second_on() {
+    let workload = synthetic(deck(), &[]).unwrap();
+    let plan = DrivePlan {
+        terminals: 20_000,
+        connections: 8,
+        keying_think: true,
+        ramp: Duration::ZERO,
+        measure: Duration::from_secs(20),
+        ..plan()
+    };
+    let driven = virtually(&workload, &plan);
+    assert!(measured(&driven).completed() > 15_000);
+    for line in &driven.sheet {
+        assert_eq!(line.status, VerdictStatus::Pass, "{line:?}");
+    }
+}
+
+#[test]
 fn deferred_transactions_do_not_pile_up_in_a_closed_loop() {
     let workload = synthetic(only("delivery"), &[("service_us", "10000")]).unwrap();
     let plan = DrivePlan {
