@@ -9,6 +9,7 @@ use crate::observe::{self, Probe};
 use crate::plan;
 use crate::plan::args::Format;
 use crate::problem::Problem;
+use crate::record::secrets::without_secrets;
 use crate::record::store::{self, Store};
 use crate::record::{
     Durability, DurabilityClass, Ended, InvariantResult, LoadReport, ProfileInfo, RunPlan,
@@ -143,12 +144,16 @@ impl Run<'_> {
                 "interrupted before the measurement began",
             ));
         }
+        let mut plan = self.plan.clone();
+        for (name, value) in &mut plan.settings {
+            *value = without_secrets(name, value);
+        }
         Ok(RunRecord {
             schema_version: SCHEMA_VERSION,
             id: store::new_id(&self.plan.workload, started_at),
             started_at: started_at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
             profiles: self.profiles(),
-            plan: self.plan,
+            plan,
             subject: server.subject,
             load: server.load,
             drive: driven.record,

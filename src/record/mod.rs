@@ -6,6 +6,7 @@
 #[cfg(test)]
 pub(crate) mod fixture;
 mod hdr_log;
+pub mod secrets;
 pub mod store;
 
 use crate::session::Failure;

@@ -5,6 +5,7 @@ use super::builds::Build;
 use super::os_user::OsUser;
 use crate::problem::Problem;
 use crate::record::Setting;
+use crate::record::secrets::without_secrets;
 use crate::session::{Session, TextResult};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -391,7 +392,7 @@ pub fn read_settings(
         let mut next = || row.next().flatten();
         let Some(name) = next() else { continue };
         let setting = Setting {
-            value: next().unwrap_or_default(),
+            value: without_secrets(&name, &next().unwrap_or_default()),
             unit: next(),
             source: next().unwrap_or_default(),
             context: next().unwrap_or_default(),

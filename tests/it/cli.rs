@@ -479,3 +479,38 @@ fn completions_and_the_manual_page_are_printed() {
         );
     }
 }
+
+#[test]
+fn a_password_reaches_neither_the_process_title_nor_the_record() {
+    const WORD: &str = "open-sesame-42";
+    let server = support::shared();
+    let home = tempfile::tempdir().unwrap();
+    let base = loaded(server, home.path(), "cli_secret");
+    let conninfo = format!("{base} password={WORD}");
+    let mut child = pgdyno(home.path())
+        .args("run tpcc -w 1 -c 2 -t 3s --ramp 0 --no-check".split_whitespace())
+        .args(["--target", &conninfo])
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    pgdyno::clock::pause(std::time::Duration::from_secs(1));
+    let title = text(&std::fs::read(format!("/proc/{}/cmdline", child.id())).unwrap());
+    assert!(
+        title.contains("password=xxx") && !title.contains(WORD),
+        "{title}"
+    );
+    let mut stderr = String::new();
+    std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut stderr).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0), "{stderr}");
+    assert!(!stderr.contains(WORD), "{stderr}");
+    let mut seen = 0;
+    for run in std::fs::read_dir(home.path().join("runs")).unwrap() {
+        for file in std::fs::read_dir(run.unwrap().path()).unwrap() {
+            let bytes = std::fs::read(file.unwrap().path()).unwrap();
+            assert!(!text(&bytes).contains(WORD));
+            seen += 1;
+        }
+    }
+    assert!(seen >= 4, "{seen} files of a record");
+}
