@@ -1,15 +1,24 @@
 //! Progress on stderr: bars on a terminal, a line a step elsewhere.
 
 use super::{note, on_terminal};
+use crate::clock::{Clock, Monotonic, Tick};
 use crate::units::{Bytes, grouped};
 use crate::{dataset, target};
 use indicatif::{ProgressBar, ProgressStyle};
+use std::fmt::Write as _;
 use std::time::Duration;
+
+/// Between two lines of one step where there is no terminal.
+const LINE_EVERY: Duration = Duration::from_secs(10);
 
 /// Shows steps of the target and of the data set.
 pub(super) struct Steps {
     bar: Option<ProgressBar>,
     step: String,
+    /// Of the step under way.
+    clock: Monotonic,
+    total: u64,
+    next_line: Tick,
 }
 
 impl Steps {
@@ -17,6 +26,9 @@ impl Steps {
         Self {
             bar: None,
             step: String::new(),
+            clock: Monotonic::start(),
+            total: 0,
+            next_line: Tick(u64::MAX),
         }
     }
 
@@ -92,6 +104,9 @@ impl dataset::Progress for Steps {
             }
         } else {
             note(&format!("{name} …"));
+            self.clock = Monotonic::start();
+            self.total = total;
+            self.next_line = Tick(0).after(LINE_EVERY);
         }
     }
 
@@ -102,6 +117,17 @@ impl dataset::Progress for Steps {
             if bytes > 0 && seconds > 0.0 {
                 bar.set_message(format!("{:.1} MB/s", bytes as f64 / 1e6 / seconds));
             }
+            return;
+        }
+        let now = self.clock.now();
+        if now >= self.next_line {
+            self.next_line = now.after(LINE_EVERY);
+            note(&line(
+                &self.step,
+                (done, self.total),
+                bytes,
+                now.0 as f64 / 1e9,
+            ));
         }
     }
 
@@ -113,4 +139,31 @@ impl dataset::Progress for Steps {
 /// `3,000,000 rows, 1.2 GiB`.
 pub(super) fn rows_and_bytes(rows: u64, bytes: u64) -> String {
     format!("{} rows, {}", grouped(rows), Bytes(bytes))
+}
+
+/// `rows: 12 %, 123,000/s, 45.1 MB/s, 80 s left`.
+fn line(step: &str, (done, total): (u64, u64), bytes: u64, seconds: f64) -> String {
+    let share = done as f64 / total.max(1) as f64;
+    let rate = done as f64 / seconds;
+    let mut line = format!("{step}: {:.0} %, {rate:.0}/s", share * 100.0);
+    if bytes > 0 {
+        let _ = write!(line, ", {:.1} MB/s", bytes as f64 / 1e6 / seconds);
+    }
+    if rate > 0.0 {
+        let left = total.saturating_sub(done) as f64 / rate;
+        let _ = write!(line, ", {left:.0} s left");
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_tells_share_rates_and_time_left() {
+        let found = line("rows", (1_000, 4_000), 5_000_000, 10.0);
+        assert_eq!(found, "rows: 25 %, 100/s, 0.5 MB/s, 30 s left");
+        assert_eq!(line("check", (0, 33), 0, 10.0), "check: 0 %, 0/s");
+    }
 }
