@@ -60,12 +60,17 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Problem> {
         .as_ref()
         .and_then(|t| t.log_file.as_ref())
         .and_then(|path| store::log_since(path, log_begin, LOG_MAX).ok());
-    let directory = store.write(&record, log.as_deref())?;
+    // What was measured is told even where it can no longer be stored.
+    let stored = store.write(&record, log.as_deref());
+    let directory = stored
+        .clone()
+        .unwrap_or_else(|_| PathBuf::from("(not stored)"));
     let released = target.map_or(Ok(()), Target::release);
     match args.output.format {
         Format::Text => say(&text::summary(&record, &directory, args.verbose)),
         Format::Json => say_json(&json::summary(&record, &directory))?,
     }
+    stored?;
     released?;
     Ok(exit_code(&record))
 }

@@ -514,3 +514,30 @@ fn a_password_reaches_neither_the_process_title_nor_the_record() {
     }
     assert!(seen >= 4, "{seen} files of a record");
 }
+
+#[test]
+fn a_result_that_cannot_be_stored_is_still_told() {
+    let home = tempfile::tempdir().unwrap();
+    let child = pgdyno(home.path())
+        .args("run synthetic -t 3s --ramp 0 -c 2".split_whitespace())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    pgdyno::clock::pause(std::time::Duration::from_secs(1));
+    let runs = home.path().join("runs");
+    std::fs::remove_dir_all(&runs).unwrap();
+    std::fs::File::create(&runs).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).contains("cannot create"),
+        "{}",
+        text(&output.stderr)
+    );
+    let told = text(&output.stdout);
+    assert!(
+        told.contains("tps") && told.contains("(not stored)"),
+        "{told}"
+    );
+}
