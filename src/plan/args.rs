@@ -101,6 +101,12 @@ pub struct MeasureArgs {
     /// Threads of the driver, as pgbench's -j [default: CPUs, at most one a connection]
     #[arg(short = 'j', long, value_name = "N", allow_negative_numbers = true)]
     pub workers: Option<i64>,
+    /// How a transaction talks to the server
+    #[arg(long, value_enum, default_value_t = Mode::Statements)]
+    pub mode: Mode,
+    /// How statements are sent, as pgbench's -M
+    #[arg(long, value_enum, default_value_t = Protocol::Prepared)]
+    pub protocol: Protocol,
     /// Isolation level [default: rc for tpcc]
     #[arg(long, value_enum)]
     pub isolation: Option<IsolationArg>,
@@ -133,6 +139,18 @@ pub struct MeasureArgs {
 pub enum Dialect {
     /// The TPC-C specification, revision 5.11
     Spec,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Mode {
+    /// One round trip a statement; BEGIN travels with the first
+    Statements,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Protocol {
+    /// Parsed once a session, then bound and executed, all values binary
+    Prepared,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

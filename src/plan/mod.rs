@@ -5,7 +5,7 @@ pub mod args;
 use crate::catalog;
 use crate::problem::Problem;
 use crate::record::{Isolation, Mix, RunPlan};
-use args::{IsolationArg, MeasureArgs, WorkloadArgs};
+use args::{IsolationArg, MeasureArgs, Mode, Protocol, WorkloadArgs};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -73,6 +73,12 @@ pub fn resolve_run(
         None | Some(IsolationArg::Rc) => Isolation::ReadCommitted,
         Some(IsolationArg::Rr) => Isolation::RepeatableRead,
         Some(IsolationArg::Serializable) => Isolation::Serializable,
+    };
+    plan.mode = match measure.mode {
+        Mode::Statements => "statements".to_owned(),
+    };
+    plan.protocol = match measure.protocol {
+        Protocol::Prepared => "prepared".to_owned(),
     };
     plan.keying_think = measure.keying_think;
     plan.terminals = match measure.terminals {

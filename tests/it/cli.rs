@@ -94,6 +94,8 @@ const USAGE: &[Case] = &[
     case("run tpcc --workers 0", 2, &["--workers"]),
     case("run tpcc --workers 64 -c 2", 2, &["--workers"]),
     case("run tpcc --max-tries 0", 2, &["--max-tries"]),
+    case("run tpcc --mode telepathy", 2, &["telepathy", "statements"]),
+    case("run tpcc --protocol telex", 2, &["telex", "prepared"]),
     case("run tpcc --isolation dirty", 2, &["dirty", "serializable"]),
     case("run tpcc --dialect klingon", 2, &["klingon", "spec"]),
     case("run tpcc --mix nonsense", 2, &["--mix"]),
