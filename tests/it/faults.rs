@@ -200,8 +200,7 @@ fn a_server_killed_in_the_measurement_ends_the_run_with_what_was_measured() {
 #[test]
 fn a_full_disk_while_loading_is_told_and_the_load_continues_when_there_is_room() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: mounting a small filesystem needs root");
-        return;
+        return support::skipped("mounting a small filesystem needs root");
     }
     let mount = support::SmallDisk::new("220m");
     let output = command(mount.path(), "server up --cluster small")
@@ -212,28 +211,16 @@ fn a_full_disk_while_loading_is_told_and_the_load_continues_when_there_is_room()
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    // Not a superuser: the free space cannot be asked for, so that the disk really fills up.
-    let line = "server psql --cluster small -- -d postgres -c";
-    for sql in [
-        "CREATE ROLE loader LOGIN",
-        "CREATE DATABASE small OWNER loader",
-    ] {
-        let output = pgdyno(mount.path())
-            .args(line.split_whitespace())
-            .arg(sql)
-            .output()
-            .unwrap();
-        if !output.status.success() {
-            eprintln!("SKIPPED: {}", String::from_utf8_lossy(&output.stderr));
-            return;
-        }
-    }
     let status = command_free(mount.path(), "server status --format json");
     let status: serde_json::Value = serde_json::from_slice(&status).unwrap();
-    let conninfo = format!(
-        "{} dbname=small user=loader",
-        status[0]["conninfo"].as_str().unwrap()
-    );
+    let conninfo = status[0]["conninfo"].as_str().unwrap();
+    // Not a superuser: the free space cannot be asked for, so that the disk really fills up.
+    let options = pgdyno::session::ConnectOptions::parse(conninfo).unwrap();
+    let mut session = pgdyno::session::Session::connect(&options).unwrap();
+    session.query("CREATE ROLE loader LOGIN").unwrap();
+    session.query("CREATE DATABASE small OWNER loader").unwrap();
+    drop(session);
+    let conninfo = format!("{conninfo} dbname=small user=loader");
     let load = |more: &str| {
         let mut command = pgdyno(mount.path());
         command.args(format!("load tpcc -w 2 -c 2 {more}").split_whitespace());

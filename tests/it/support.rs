@@ -274,3 +274,11 @@ impl Drop for SmallDisk {
         let _ = Command::new("umount").arg("-l").arg(self.path()).status();
     }
 }
+
+/// Tells that a test did nothing here, and why. Written to stderr itself: what `eprintln!` says in a
+/// test that passes is never shown.
+pub(crate) fn skipped(reason: &str) {
+    use std::io::Write;
+    let test = std::thread::current().name().unwrap_or("a test").to_owned();
+    let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {reason}");
+}
