@@ -270,7 +270,12 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Lazily: a server of a failed test may still be there, and must not keep the mount.
+        // A test that failed may have left a server that was to stay.
+        stop_all(&Places {
+            clusters: self.path().join("clusters"),
+            ..Places::standard().unwrap()
+        });
+        // Lazily: whatever else is in there must not keep the mount.
         let _ = Command::new("umount").arg("-l").arg(self.path()).status();
     }
 }
