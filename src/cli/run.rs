@@ -166,7 +166,6 @@ impl Run<'_> {
             server_counters: server.counters,
             invariants: server.invariants,
             durability: server.durability,
-            events: Vec::new(),
             verdicts: Vec::new(),
         })
     }

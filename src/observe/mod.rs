@@ -194,7 +194,7 @@ fn read_data(
     Ok(values)
 }
 
-/// What a crash may cost under the settings in force, and which tables it would empty.
+/// Tables of the data set that a crash would empty.
 pub fn unlogged_tables(session: &mut Session, schema: &str) -> Result<Vec<String>, Problem> {
     let sql = format!(
         "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \

@@ -118,7 +118,6 @@ pub(crate) fn healthy() -> RunRecord {
             class: DurabilityClass::Preserved,
             reasons: vec!["fsync, full_page_writes and synchronous_commit are on".to_owned()],
         },
-        events: Vec::new(),
         verdicts: Vec::new(),
     }
 }

@@ -57,13 +57,6 @@ pub struct RunPlan {
     pub target: String,
 }
 
-impl RunPlan {
-    /// Does the workload stand on tables in a server?
-    pub fn has_data(&self) -> bool {
-        self.workload != "synthetic"
-    }
-}
-
 /// Transaction isolation of the workload's transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -113,8 +106,14 @@ pub struct RunRecord {
     pub server_counters: ServerCounters,
     pub invariants: Vec<InvariantResult>,
     pub durability: Durability,
-    pub events: Vec<Event>,
     pub verdicts: Vec<Verdict>,
+}
+
+impl RunRecord {
+    /// Did a server take part? Without one the driver itself was measured.
+    pub fn on_server(&self) -> bool {
+        self.subject.postgres_version_num > 0
+    }
 }
 
 /// What was measured: server, host and client, as they were, not as they were asked to be.
@@ -381,13 +380,6 @@ pub enum DurabilityClass {
     /// The settings could not be read.
     #[default]
     Unknown,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Event {
-    /// Seconds from the begin of the measurement.
-    pub at_s: f64,
-    pub what: String,
 }
 
 /// A check of the run itself: does this run measure what it says?

@@ -22,14 +22,14 @@ pub fn summary(record: &RunRecord, directory: &Path, all: bool) -> String {
 fn head(out: &mut String, record: &RunRecord) {
     let plan = &record.plan;
     let _ = writeln!(out, "run            {}", record.id);
-    if plan.has_data() {
+    if record.on_server() {
         let _ = writeln!(
             out,
             "server         PostgreSQL {} · {} · {}",
             record.subject.postgres_version, plan.target, record.subject.transport
         );
     }
-    let scale = if plan.has_data() {
+    let scale = if record.on_server() {
         format!("{} warehouses · ", grouped(u64::from(plan.warehouses)))
     } else {
         String::new()
@@ -149,7 +149,7 @@ fn cost(out: &mut String, record: &RunRecord) {
         );
     }
     out.push('\n');
-    if !record.plan.has_data() {
+    if !record.on_server() {
         return;
     }
     let counters = &record.server_counters;

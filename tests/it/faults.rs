@@ -127,12 +127,12 @@ fn command_free(home: &Path, line: &str) -> Vec<u8> {
 }
 
 #[test]
-fn ctrl_c_in_every_phase_ends_in_order() {
-    for phase in PHASES {
+fn ctrl_c_and_sigterm_in_every_phase_end_in_order() {
+    for (phase, name) in PHASES.iter().zip(["-INT", "-TERM"].iter().cycle()) {
         let home = support::Home::empty();
         let (mut child, lines) = start_run(home.root());
         wait_for(&lines, phase);
-        signal(&child, "-INT");
+        signal(&child, name);
         let status = child.wait().unwrap();
         assert_eq!(
             status.code(),

@@ -8,7 +8,7 @@ const SHARE_INVALID: f64 = 0.95;
 
 pub(super) fn headroom(record: &RunRecord) -> Option<Finding> {
     // Without a server the driver is what is measured.
-    if !record.plan.has_data() {
+    if !record.on_server() {
         return None;
     }
     let client = &record.drive.client;

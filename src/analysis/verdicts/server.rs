@@ -11,7 +11,7 @@ const FOREIGN_SHARE: f64 = 0.01;
 const FOREIGN_MIN: u64 = 200;
 
 pub(super) fn checkpoint(record: &RunRecord) -> Option<Finding> {
-    if !record.plan.has_data() {
+    if !record.on_server() {
         return None;
     }
     let counters = &record.server_counters;
@@ -31,7 +31,7 @@ pub(super) fn checkpoint(record: &RunRecord) -> Option<Finding> {
 }
 
 pub(super) fn commits(record: &RunRecord) -> Option<Finding> {
-    if !record.plan.has_data() {
+    if !record.on_server() {
         return None;
     }
     let counters = &record.server_counters;
@@ -72,7 +72,7 @@ pub(super) fn commits(record: &RunRecord) -> Option<Finding> {
 }
 
 pub(super) fn data(record: &RunRecord) -> Option<Finding> {
-    if !record.plan.has_data() {
+    if !record.on_server() {
         return None;
     }
     let mut agreed = Vec::new();
@@ -118,7 +118,7 @@ pub(super) fn data(record: &RunRecord) -> Option<Finding> {
 }
 
 pub(super) fn durability(record: &RunRecord) -> Option<Finding> {
-    if !record.plan.has_data() {
+    if !record.on_server() {
         return None;
     }
     let reasons = record.durability.reasons.join("; ");

@@ -153,7 +153,7 @@ pub(super) fn invariants(record: &RunRecord) -> Option<Finding> {
         ));
     }
     // A workload without tables has nothing to check.
-    if !record.plan.has_data() {
+    if !record.on_server() {
         return None;
     }
     Finding::warn("not checked after the run; `pgdyno check` does it")
